@@ -1,0 +1,1 @@
+//! Decides which tokens run in the next step, and what comes of them.

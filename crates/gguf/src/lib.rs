@@ -1,0 +1,1 @@
+//! GGUF files: reading, writing, and every quantized block format.
