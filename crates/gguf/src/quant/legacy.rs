@@ -1,0 +1,134 @@
+//! Blocks of 32 elements with a scale of their own.
+//!
+//! Nibbles are split in halves: element `j < 16` is the low nibble of byte `j`, element `16 + j` its high nibble.
+
+use bytemuck::{Pod, Zeroable};
+
+use super::{Block, half};
+
+/// 4 bits: `d * (q - 8)`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub struct Q4_0 {
+    /// f16 scale.
+    pub d: [u8; 2],
+    /// Nibbles in halves.
+    pub qs: [u8; 16],
+}
+
+/// 4 bits: `d * q + m`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub struct Q4_1 {
+    /// f16 scale.
+    pub d: [u8; 2],
+    /// f16 minimum.
+    pub m: [u8; 2],
+    /// Nibbles in halves.
+    pub qs: [u8; 16],
+}
+
+/// 5 bits: `d * (q - 16)`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub struct Q5_0 {
+    /// f16 scale.
+    pub d: [u8; 2],
+    /// u32, bit `i` is the fifth bit of element `i`.
+    pub qh: [u8; 4],
+    /// Low four bits, nibbles in halves.
+    pub qs: [u8; 16],
+}
+
+/// 5 bits: `d * q + m`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub struct Q5_1 {
+    /// f16 scale.
+    pub d: [u8; 2],
+    /// f16 minimum.
+    pub m: [u8; 2],
+    /// u32, bit `i` is the fifth bit of element `i`.
+    pub qh: [u8; 4],
+    /// Low four bits, nibbles in halves.
+    pub qs: [u8; 16],
+}
+
+/// 8 bits: `d * q`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub struct Q8_0 {
+    /// f16 scale.
+    pub d: [u8; 2],
+    /// Signed quants.
+    pub qs: [i8; 32],
+}
+
+/// 8 bits: `d * q`, with the sum that integer dot products need.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub struct Q8_1 {
+    /// f16 scale.
+    pub d: [u8; 2],
+    /// f16 `d * sum of q`.
+    pub s: [u8; 2],
+    /// Signed quants.
+    pub qs: [i8; 32],
+}
+
+impl Block<32> for Q4_0 {
+    fn decode(&self, out: &mut [f32; 32]) {
+        let d = half(self.d);
+        for (j, &b) in self.qs.iter().enumerate() {
+            out[j] = d * (i32::from(b & 15) - 8) as f32;
+            out[16 + j] = d * (i32::from(b >> 4) - 8) as f32;
+        }
+    }
+}
+
+impl Block<32> for Q4_1 {
+    fn decode(&self, out: &mut [f32; 32]) {
+        let (d, m) = (half(self.d), half(self.m));
+        for (j, &b) in self.qs.iter().enumerate() {
+            out[j] = d * f32::from(b & 15) + m;
+            out[16 + j] = d * f32::from(b >> 4) + m;
+        }
+    }
+}
+
+/// The 32 values 0 to 31 of five-bit quants.
+fn five_bits(qh: [u8; 4], qs: &[u8; 16]) -> [u8; 32] {
+    let high = u32::from_le_bytes(qh);
+    let fifth = |i: usize| (((high >> i) & 1) << 4) as u8;
+    std::array::from_fn(|i| if i < 16 { qs[i] & 15 | fifth(i) } else { qs[i - 16] >> 4 | fifth(i) })
+}
+
+impl Block<32> for Q5_0 {
+    fn decode(&self, out: &mut [f32; 32]) {
+        let d = half(self.d);
+        let q = five_bits(self.qh, &self.qs);
+        out.iter_mut().zip(q).for_each(|(y, q)| *y = d * (i32::from(q) - 16) as f32);
+    }
+}
+
+impl Block<32> for Q5_1 {
+    fn decode(&self, out: &mut [f32; 32]) {
+        let (d, m) = (half(self.d), half(self.m));
+        let q = five_bits(self.qh, &self.qs);
+        out.iter_mut().zip(q).for_each(|(y, q)| *y = d * f32::from(q) + m);
+    }
+}
+
+impl Block<32> for Q8_0 {
+    fn decode(&self, out: &mut [f32; 32]) {
+        let d = half(self.d);
+        out.iter_mut().zip(self.qs).for_each(|(y, q)| *y = d * f32::from(q));
+    }
+}
+
+impl Block<32> for Q8_1 {
+    fn decode(&self, out: &mut [f32; 32]) {
+        let d = half(self.d);
+        out.iter_mut().zip(self.qs).for_each(|(y, q)| *y = d * f32::from(q));
+    }
+}

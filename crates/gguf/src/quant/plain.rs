@@ -1,0 +1,33 @@
+//! Types without blocks: each element is a number of its own.
+
+use bytemuck::{Pod, Zeroable};
+use half::{bf16, f16};
+
+use super::Block;
+
+macro_rules! plain {
+    ($($name:ident, $bytes:literal, $value:expr;)*) => { $(
+        #[doc = concat!("One ", stringify!($name), ", little-endian.")]
+        #[derive(Clone, Copy, Pod, Zeroable)]
+        #[repr(C)]
+        pub struct $name(pub [u8; $bytes]);
+
+        impl Block<1> for $name {
+            fn decode(&self, out: &mut [f32; 1]) {
+                let value: fn([u8; $bytes]) -> f32 = $value;
+                out[0] = value(self.0);
+            }
+        }
+    )* };
+}
+
+plain! {
+    F32, 4, f32::from_le_bytes;
+    F16, 2, |b| f16::from_le_bytes(b).to_f32();
+    BF16, 2, |b| bf16::from_le_bytes(b).to_f32();
+    F64, 8, |b| f64::from_le_bytes(b) as f32;
+    I8, 1, |b| i8::from_le_bytes(b).into();
+    I16, 2, |b| i16::from_le_bytes(b).into();
+    I32, 4, |b| i32::from_le_bytes(b) as f32;
+    I64, 8, |b| i64::from_le_bytes(b) as f32;
+}
