@@ -1,0 +1,154 @@
+//! The contract between the engine and whatever runs a step (CPU, GPUs, canned tokens).
+
+use std::fmt;
+
+/// Tokens in one cache block. A sequence's position p lies in its block `p / BLOCK`, row `p % BLOCK`.
+pub const BLOCK: usize = 64;
+
+/// Most candidates that a row answers with.
+pub const CANDIDATES: usize = 64;
+
+/// What a row of a step is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// Only to fill the cache.
+    Nothing,
+    /// The best [`CANDIDATES`] ids and the row's log-sum-exp.
+    Candidates,
+    /// All logits.
+    Logits,
+}
+
+/// One step: rows of tokens of any number of sequences, plain numbers only.
+///
+/// Within a sequence, rows are consecutive positions in ascending order; everything before them is cached.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StepBatch {
+    /// Token id of each row.
+    pub tokens: Vec<u32>,
+    /// Position of each row in its sequence.
+    pub positions: Vec<u32>,
+    /// For each row, its sequence: index into `tables`.
+    pub sequences: Vec<u32>,
+    /// Cache blocks of each sequence, in order.
+    pub tables: Vec<Vec<u32>>,
+    /// What each row is asked for.
+    pub wants: Vec<Want>,
+    /// Return the hidden state (the stream after the final norm) of every row too?
+    pub want_hidden: bool,
+    /// For a draft step: the trunk's hidden state of each row, row-major. None runs the trunk.
+    pub draft_hidden: Option<Vec<f32>>,
+}
+
+impl StepBatch {
+    /// Rows of this step.
+    pub fn rows(&self) -> usize {
+        self.tokens.len()
+    }
+}
+
+/// What a row answers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RowOutput {
+    /// Nothing was asked.
+    Nothing,
+    /// The best ids, by falling logit (then rising id), with the log of the sum of exp over all logits.
+    Candidates {
+        /// Token ids.
+        ids: Vec<u32>,
+        /// Their logits.
+        logits: Vec<f32>,
+        /// Over the whole vocabulary.
+        log_sum_exp: f32,
+    },
+    /// One logit a vocabulary row.
+    Logits(Vec<f32>),
+    /// The row met a NaN or an infinity; `at` names the first value that held one. Its cache rows are poisoned:
+    /// the sequence must end, and executors never let a masked or freed row spread.
+    NonFinite {
+        /// Path of the value, such as `blk.3.attn_out`.
+        at: String,
+    },
+}
+
+/// What a step answers: one output a row, and the hidden rows if asked for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StepOutput {
+    /// In the order of the batch.
+    pub rows: Vec<RowOutput>,
+    /// Row-major hidden state, empty unless asked for.
+    pub hidden: Vec<f32>,
+}
+
+/// What an executor can take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Vocabulary rows, the length of full logits.
+    pub vocab: usize,
+    /// Most rows in a step.
+    pub rows: usize,
+    /// Cache blocks in all.
+    pub blocks: usize,
+    /// Most positions of a sequence.
+    pub context: usize,
+    /// Elements of a hidden row.
+    pub width: usize,
+    /// Is there a next-token layer to draft with?
+    pub drafts: bool,
+}
+
+/// A step that could not be run: the executor itself is broken, nothing it holds can be trusted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExecError(pub String);
+
+impl fmt::Display for ExecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+impl std::error::Error for ExecError {}
+
+/// A whole value as seen while a step runs: Split values joined by their deal, Partial ones added in rank order.
+#[derive(Debug)]
+pub struct Seen<'a> {
+    /// Name with layer, such as `blk.3.attn_out`.
+    pub path: &'a str,
+    /// The layer.
+    pub layer: Option<usize>,
+    /// The kind of op that made it, such as `RmsNorm`.
+    pub op: &'a str,
+    /// Elements of a row.
+    pub width: usize,
+    /// Row-major, one row a row of the step.
+    pub data: &'a [f32],
+}
+
+/// Looks at every value of a step, in the order in which they are made.
+pub trait Probe {
+    /// Called once for each value.
+    fn see(&mut self, value: &Seen<'_>);
+}
+
+/// Runs steps. Its makers: the CPU backend, the CUDA backend, and [`Null`].
+pub trait Executor: Send {
+    /// What it can take; fixed for life.
+    fn limits(&self) -> Limits;
+
+    /// Run one step.
+    ///
+    /// # Errors
+    /// Only when the executor can no longer be trusted; a bad row answers [`RowOutput::NonFinite`].
+    fn step(&mut self, batch: &StepBatch) -> Result<StepOutput, ExecError> {
+        self.step_probed(batch, None)
+    }
+
+    /// Run one step and show every value to `probe`.
+    ///
+    /// # Errors
+    /// As [`Executor::step`].
+    fn step_probed(
+        &mut self,
+        batch: &StepBatch,
+        probe: Option<&mut dyn Probe>,
+    ) -> Result<StepOutput, ExecError>;
+}

@@ -1,0 +1,178 @@
+//! Deals shared out: which units each rank gets, at the grain that the file's block formats allow.
+
+use super::{Find, Found, check};
+use crate::op::*;
+use crate::{Error, Result};
+use std::ops::Range;
+
+/// How one deal is shared out.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Share {
+    /// Each rank gets a range of units.
+    Units(Vec<Range<usize>>),
+    /// Each rank gets whole experts.
+    Experts(Vec<Range<usize>>),
+}
+
+/// All deals of a description shared out over a number of ranks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shares {
+    ranks: usize,
+    shares: Vec<Share>,
+}
+
+/// More ranks than anybody has cards.
+const MAX_RANKS: usize = 64;
+
+/// What limits a deal: units that a block format glues together, and the weight that has it.
+struct Grain {
+    units: usize,
+    cause: Option<String>,
+}
+
+impl Shares {
+    pub(super) fn new(d: &Description, found: &Found<'_>, ranks: usize) -> Result<Shares> {
+        let grains = grains(d, found);
+        let legal = |n: usize| d.deals.iter().zip(&grains).all(|(i, g)| share(i, g.units, n).is_some());
+        if ranks == 0 || ranks > MAX_RANKS {
+            return Err(refuse(ranks, "there must be 1 to 64 ranks".into(), legal));
+        }
+        let all = d.deals.iter().zip(&grains).map(|(i, g)| {
+            share(i, g.units, ranks).ok_or_else(|| {
+                let layer = i.layer.map_or(String::new(), |l| format!(" of layer {l}"));
+                let glue = g
+                    .cause
+                    .as_ref()
+                    .map_or(String::new(), |c| format!(", dealt {} at a time because {c}", g.units));
+                refuse(ranks, format!("the {} {}{layer} do not go around{glue}", i.units, i.name), legal)
+            })
+        });
+        Ok(Shares { ranks, shares: all.collect::<Result<_>>()? })
+    }
+
+    /// Number of ranks.
+    pub fn ranks(&self) -> usize {
+        self.ranks
+    }
+
+    /// How a deal is shared out.
+    pub fn of(&self, deal: Deal) -> &Share {
+        &self.shares[deal.0]
+    }
+
+    /// The experts of a rank, where whole experts are dealt.
+    pub(super) fn experts(&self, deal: Deal, rank: usize) -> Option<Range<usize>> {
+        match self.of(deal) {
+            Share::Experts(all) => Some(all[rank].clone()),
+            Share::Units(_) => None,
+        }
+    }
+
+    /// The groups that a rank's units touch: KV heads may be held by two ranks.
+    pub(super) fn groups(&self, deal: Deal, rank: usize, group: usize) -> Range<usize> {
+        match self.of(deal) {
+            Share::Units(all) if all[rank].is_empty() => 0..0,
+            Share::Units(all) => all[rank].start / group..all[rank].end.div_ceil(group),
+            Share::Experts(_) => unreachable!("whole experts have no split values"),
+        }
+    }
+}
+
+fn refuse(ranks: usize, why: String, legal: impl Fn(usize) -> bool) -> Error {
+    let legal: Vec<String> = (1..=MAX_RANKS).filter(|n| legal(*n)).map(|n| n.to_string()).collect();
+    Error::Ranks { ranks, why, legal: legal.join(", ") }
+}
+
+/// The numbers of ranks over which a description can be cut.
+///
+/// # Errors
+/// If a tensor is missing or has another shape or an unusable type.
+pub fn legal_ranks(d: &Description, find: Find<'_>) -> Result<Vec<usize>> {
+    let grains = grains(d, &check(d, find)?);
+    let legal = |n: &usize| d.deals.iter().zip(&grains).all(|(i, g)| share(i, g.units, *n).is_some());
+    Ok((1..=MAX_RANKS).filter(legal).collect())
+}
+
+/// A column cut must fall between blocks of each weight that it cuts.
+fn grains(d: &Description, found: &Found<'_>) -> Vec<Grain> {
+    let mut grains: Vec<Grain> = d.deals.iter().map(|_| Grain { units: 1, cause: None }).collect();
+    for w in d.weights() {
+        let Cut::Cols { deal, per } = w.cut else { continue };
+        let quant = found[w.name.as_str()].quant;
+        let block = quant.block_len();
+        let g = &mut grains[deal.0];
+        let units = lcm(g.units, block / gcd(block, per));
+        if units > g.units {
+            let cause = format!("`{}` has rows of {} in {} blocks of {block}", w.name, w.cols, quant.name());
+            *g = Grain { units, cause: Some(cause) };
+        }
+    }
+    grains
+}
+
+fn share(info: &DealInfo, grain: usize, ranks: usize) -> Option<Share> {
+    let together = lcm(grain, info.group);
+    let grain = if info.units / together >= ranks { together } else { grain };
+    let chunks = info.units.div_ceil(grain);
+    if chunks < ranks && !info.idle {
+        return None;
+    }
+    let units = |r: Range<usize>| (r.start * grain).min(info.units)..(r.end * grain).min(info.units);
+    let by_unit: Vec<Range<usize>> = even(chunks, ranks).map(units).collect();
+    if let Some((experts, used)) = info.experts {
+        let most = by_unit.iter().map(Range::len).max().unwrap_or(0) as f64;
+        if busiest(used, ranks) < used as f64 * most / info.units as f64 {
+            return Some(Share::Experts(even(experts, ranks).collect()));
+        }
+    }
+    Some(Share::Units(by_unit))
+}
+
+/// `n` things for `ranks` ranks, the first ones getting one more where it does not go even.
+fn even(n: usize, ranks: usize) -> impl Iterator<Item = Range<usize>> {
+    let (each, more) = (n / ranks, n % ranks);
+    let start = move |r: usize| r * each + r.min(more);
+    (0..ranks).map(move |r| start(r)..start(r + 1))
+}
+
+/// How many of a token's `used` experts the busiest of `ranks` ranks has on average, if each choice is equally
+/// likely: the sum over k of P(busiest > k), with P from the exponential generating function of at most k a rank.
+fn busiest(used: usize, ranks: usize) -> f64 {
+    let mut factorial = vec![1.0f64];
+    (1..=used).for_each(|i| factorial.push(factorial[i - 1] * i as f64));
+    let at_most = |k: usize| {
+        let mut ways = vec![0.0; used + 1];
+        ways[0] = 1.0;
+        for _ in 0..ranks {
+            ways = (0..=used).map(|n| (0..=k.min(n)).map(|j| ways[n - j] / factorial[j]).sum()).collect();
+        }
+        ways[used] * factorial[used] / (ranks as f64).powi(used as i32)
+    };
+    (0..used).map(|k| 1.0 - at_most(k)).sum()
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+fn lcm(a: usize, b: usize) -> usize {
+    a / gcd(a, b) * b
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_busiest_rank_is_as_computed_by_hand() {
+        assert!((busiest(8, 8) - 2.56).abs() < 0.01, "{}", busiest(8, 8));
+        assert!((busiest(8, 2) - 5.09).abs() < 0.03, "{}", busiest(8, 2));
+        assert_eq!(busiest(8, 1), 8.0);
+    }
+
+    #[test]
+    fn shares_are_even_and_complete() {
+        assert_eq!(even(7, 3).collect::<Vec<_>>(), [0..3, 3..5, 5..7]);
+        assert_eq!(even(1, 3).collect::<Vec<_>>(), [0..1, 1..1, 1..1]);
+    }
+}

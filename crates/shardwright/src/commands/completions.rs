@@ -1,0 +1,9 @@
+//! `shardwright completions`.
+
+/// Print shell completions.
+#[derive(clap::Args)]
+pub(crate) struct Args {}
+
+pub(crate) fn run(_args: &Args) -> anyhow::Result<()> {
+    anyhow::bail!("not built yet")
+}

@@ -1,0 +1,11 @@
+//! One file a command.
+
+pub(crate) mod completions;
+pub(crate) mod generate;
+pub(crate) mod inspect;
+pub(crate) mod logits;
+pub(crate) mod plan;
+pub(crate) mod run;
+pub(crate) mod synth;
+pub(crate) mod tokenize;
+pub(crate) mod verify;

@@ -1,0 +1,1 @@
+//! Opens a file, picks a backend, makes an executor or an engine.
