@@ -136,7 +136,7 @@ pub fn plan(d: &Description, find: Find<'_>, ranks: usize) -> Result<Vec<RankPla
 /// Every weight's tensor, with its shape and type proven right.
 type Found<'a> = BTreeMap<&'a str, &'a TensorInfo>;
 
-fn check<'a>(d: &'a Description, find: Find<'a>) -> Result<Found<'a>> {
+fn check<'a, 't: 'a>(d: &'a Description, find: Find<'t>) -> Result<Found<'a>> {
     let mut found = Found::new();
     let mut unusable: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
     for w in d.weights() {
