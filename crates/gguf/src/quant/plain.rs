@@ -6,7 +6,7 @@ use half::{bf16, f16};
 use super::Block;
 
 macro_rules! plain {
-    ($($name:ident, $bytes:literal, $value:expr;)*) => { $(
+    ($($name:ident, $bytes:literal, $b:ident => $value:expr;)*) => { $(
         #[doc = concat!("One ", stringify!($name), ", little-endian.")]
         #[derive(Clone, Copy, Pod, Zeroable)]
         #[repr(C)]
@@ -14,20 +14,20 @@ macro_rules! plain {
 
         impl Block<1> for $name {
             fn decode(&self, out: &mut [f32; 1]) {
-                let value: fn([u8; $bytes]) -> f32 = $value;
-                out[0] = value(self.0);
+                let $b = self.0;
+                out[0] = $value;
             }
         }
     )* };
 }
 
 plain! {
-    F32, 4, f32::from_le_bytes;
-    F16, 2, |b| f16::from_le_bytes(b).to_f32();
-    BF16, 2, |b| bf16::from_le_bytes(b).to_f32();
-    F64, 8, |b| f64::from_le_bytes(b) as f32;
-    I8, 1, |b| i8::from_le_bytes(b).into();
-    I16, 2, |b| i16::from_le_bytes(b).into();
-    I32, 4, |b| i32::from_le_bytes(b) as f32;
-    I64, 8, |b| i64::from_le_bytes(b) as f32;
+    F32, 4, b => f32::from_le_bytes(b);
+    F16, 2, b => f16::from_le_bytes(b).to_f32();
+    BF16, 2, b => bf16::from_le_bytes(b).to_f32();
+    F64, 8, b => f64::from_le_bytes(b) as f32;
+    I8, 1, b => i8::from_le_bytes(b).into();
+    I16, 2, b => i16::from_le_bytes(b).into();
+    I32, 4, b => i32::from_le_bytes(b) as f32;
+    I64, 8, b => i64::from_le_bytes(b) as f32;
 }
