@@ -267,6 +267,14 @@ impl Source<'_> {
         (self.has)(name).unwrap_or(usual)
     }
 
+    /// Is such a tensor in any layer, the next-token layer included? Layers without it are then refused by the plan.
+    ///
+    /// # Errors
+    /// If the number of layers is missing or makes no sense.
+    pub fn layer_has(&self, name: &str, usual: bool) -> Result<bool> {
+        Ok((0..self.blocks()?).any(|l| self.has(&format!("blk.{l}.{name}"), usual)))
+    }
+
     /// Rows of the vocabulary: the token list's length, else the key.
     fn vocab(&self) -> Result<usize> {
         match self.meta.get("tokenizer.ggml.tokens") {
@@ -328,6 +336,9 @@ impl Source<'_> {
             return Err(wrong(self.key("rope.dimension_count")?, rotated, "even and not zero"));
         }
         let base = self.may::<f32>("rope.freq_base")?.unwrap_or(10_000.0) as f64;
+        if base <= 0.0 {
+            return Err(wrong(self.key("rope.freq_base")?, base, "positive"));
+        }
         let plain = |i: usize| base.powf(-2.0 * i as f64 / rotated as f64);
         let scaling = self.scaling()?;
         let freq = |i: usize| match &scaling {
@@ -432,11 +443,14 @@ impl Source<'_> {
         let rotated = self.may_size("rope.dimension_count")?.unwrap_or(key);
         self.between("rope.dimension_count", rotated, 1, key)?;
         let scale: Option<f32> = self.may("attention.scale")?.filter(|s| *s != 0.0);
-        let fused = self.has("blk.0.attn_qkv.weight", false);
-        let bias = |n: &str| match self.has(&format!("blk.0.{n}.bias"), false) {
-            true => Bias::Own,
-            false if fused && n != "attn_output" && self.has("blk.0.attn_qkv.bias", false) => Bias::Fused,
-            false => Bias::None,
+        let fused = self.layer_has("attn_qkv.weight", false)?;
+        let fused_bias = fused && self.layer_has("attn_qkv.bias", false)?;
+        let bias = |n: &str| -> Result<Bias> {
+            Ok(match self.layer_has(&format!("{n}.bias"), false)? {
+                true => Bias::Own,
+                false if fused_bias && n != "attn_output" => Bias::Fused,
+                false => Bias::None,
+            })
         };
         Ok(Gqa {
             heads,
@@ -447,9 +461,9 @@ impl Source<'_> {
             rope: self.rope(style, rotated, false)?,
             rope_factors: self.has("rope_freqs.weight", false),
             skip_rope: None,
-            head_norm: self.has("blk.0.attn_q_norm.weight", false),
+            head_norm: self.layer_has("attn_q_norm.weight", false)?,
             fused,
-            bias: ["attn_q", "attn_k", "attn_v", "attn_output"].map(bias),
+            bias: [bias("attn_q")?, bias("attn_k")?, bias("attn_v")?, bias("attn_output")?],
         })
     }
 
@@ -474,7 +488,7 @@ impl Source<'_> {
         };
         self.between("rope.dimension_count", rotated, 2, head - 1)?;
         let q_rank: usize = self.may("attention.q_lora_rank")?.unwrap_or(0);
-        let direct = q_rank == 0 || self.has("blk.0.attn_q.weight", false);
+        let direct = q_rank == 0 || self.layer_has("attn_q.weight", false)?;
         Ok(Mla {
             heads,
             q_rank: (!direct).then_some(q_rank),
@@ -522,8 +536,7 @@ impl Source<'_> {
         self.between("expert_count", experts, 1, 1024)?;
         let used = self.size("expert_used_count")?;
         self.between("expert_used_count", used, 1, experts)?;
-        let lead: usize = self.may("leading_dense_block_count")?.unwrap_or(0);
-        let bias = self.has(&format!("blk.{lead}.exp_probs_b.bias"), default_gating == Gating::Sigmoid);
+        let bias = self.layer_has("exp_probs_b.bias", default_gating == Gating::Sigmoid)?;
         let gating = match self.may::<u32>("expert_gating_func")? {
             None | Some(0) => default_gating,
             Some(1) => Gating::Softmax,
@@ -539,7 +552,7 @@ impl Source<'_> {
         let groups = self.groups(experts, gating, bias)?;
         let shared = self.may::<usize>("expert_shared_count")?.unwrap_or(0);
         self.between("expert_shared_count", shared, 0, 1024)?;
-        let fused = self.has(&format!("blk.{lead}.ffn_gate_up_exps.weight"), false);
+        let fused = self.layer_has("ffn_gate_up_exps.weight", false)?;
         let routing = Routing { experts, used, gating, normalize, scale, groups };
         Ok(Some(Moe { routing, bias, inner, shared: shared * inner, fused }))
     }

@@ -18,8 +18,7 @@ pub(super) fn v32(s: &Source<'_>) -> Result<Hyper> {
 }
 
 fn with_experts(s: &Source<'_>, arch: &'static str, mla: Mla) -> Result<Hyper> {
-    let lead: usize = s.may("leading_dense_block_count")?.unwrap_or(0);
-    let biased = s.has(&format!("blk.{lead}.exp_probs_b.bias"), true);
+    let biased = s.layer_has("exp_probs_b.bias", true)?;
     let gating = if biased { Gating::Sigmoid } else { Gating::Softmax };
     let moe = s.moe(gating, None)?;
     let unsaid = s.may::<u32>("expert_gating_func")?.is_none() && moe.is_some();

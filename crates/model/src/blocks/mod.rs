@@ -59,8 +59,9 @@ pub fn draft(h: &Hyper) -> Option<Description> {
         m.tail();
     }
     let n = m.final_norm(z, if d.own_norm { "nextn.shared_head_norm" } else { "output_norm" });
-    if !d.own_head {
-        m.tail();
+    match d.own_head {
+        true => m.layer(h.layers),
+        false => m.tail(),
     }
     m.logits(n, if d.own_head { "nextn.shared_head_head" } else { h.head }, h.vocab);
     Some(m.finish())

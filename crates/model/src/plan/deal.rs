@@ -33,7 +33,7 @@ struct Grain {
 impl Shares {
     pub(super) fn new(d: &Description, found: &Found<'_>, ranks: usize) -> Result<Shares> {
         let grains = grains(d, found);
-        let legal = |n: usize| d.deals.iter().zip(&grains).all(|(i, g)| share(i, g.units, n).is_some());
+        let legal = |n: usize| d.deals.iter().zip(&grains).all(|(i, g)| chunks(i, g.units, n).is_some());
         if ranks == 0 || ranks > MAX_RANKS {
             return Err(refuse(ranks, "there must be 1 to 64 ranks".into(), legal));
         }
@@ -43,7 +43,7 @@ impl Shares {
                 let glue = g
                     .cause
                     .as_ref()
-                    .map_or(String::new(), |c| format!(", dealt {} at a time because {c}", g.units));
+                    .map_or(String::new(), |c| format!(", dealt {} at a time, since {c}", g.units));
                 refuse(ranks, format!("the {} {}{layer} do not go around{glue}", i.units, i.name), legal)
             })
         });
@@ -89,7 +89,7 @@ fn refuse(ranks: usize, why: String, legal: impl Fn(usize) -> bool) -> Error {
 /// If a tensor is missing or has another shape or an unusable type.
 pub fn legal_ranks(d: &Description, find: Find<'_>) -> Result<Vec<usize>> {
     let grains = grains(d, &check(d, find)?);
-    let legal = |n: &usize| d.deals.iter().zip(&grains).all(|(i, g)| share(i, g.units, *n).is_some());
+    let legal = |n: &usize| d.deals.iter().zip(&grains).all(|(i, g)| chunks(i, g.units, *n).is_some());
     Ok((1..=MAX_RANKS).filter(legal).collect())
 }
 
@@ -102,28 +102,37 @@ fn grains(d: &Description, found: &Found<'_>) -> Vec<Grain> {
         let block = quant.block_len();
         let g = &mut grains[deal.0];
         let units = lcm(g.units, block / gcd(block, per));
-        if units > g.units {
-            let cause = format!("`{}` has rows of {} in {} blocks of {block}", w.name, w.cols, quant.name());
+        if units > g.units || g.cause.is_none() {
+            let unit = if per == 1 { String::new() } else { format!(", {per} columns each") };
+            let cause =
+                format!("`{}` has rows of {} in {} blocks of {block}{unit}", w.name, w.cols, quant.name());
             *g = Grain { units, cause: Some(cause) };
         }
     }
     grains
 }
 
-fn share(info: &DealInfo, grain: usize, ranks: usize) -> Option<Share> {
+/// Units that stay together and the number of such chunks; none if a rank that needs one would get none.
+fn chunks(info: &DealInfo, grain: usize, ranks: usize) -> Option<(usize, usize)> {
     let together = lcm(grain, info.group);
     let grain = if info.units / together >= ranks { together } else { grain };
     let chunks = info.units.div_ceil(grain);
-    if chunks < ranks && !info.idle {
-        return None;
-    }
+    (chunks >= ranks || info.idle).then_some((grain, chunks))
+}
+
+/// No model uses more experts a token; the search for the busiest rank grows with its cube.
+const MAX_USED: usize = 64;
+
+fn share(info: &DealInfo, grain: usize, ranks: usize) -> Option<Share> {
+    let (grain, chunks) = chunks(info, grain, ranks)?;
     let units = |r: Range<usize>| (r.start * grain).min(info.units)..(r.end * grain).min(info.units);
     let by_unit: Vec<Range<usize>> = even(chunks, ranks).map(units).collect();
-    if let Some((experts, used)) = info.experts {
-        let most = by_unit.iter().map(Range::len).max().unwrap_or(0) as f64;
-        if busiest(experts, used, ranks) < used as f64 * most / info.units as f64 {
-            return Some(Share::Experts(even(experts, ranks).collect()));
-        }
+    let most = by_unit.iter().map(Range::len).max().unwrap_or(0);
+    let uneven = most * ranks > info.units;
+    if let Some((experts, used)) = info.experts.filter(|(_, used)| uneven && *used <= MAX_USED)
+        && busiest(experts, used, ranks) < used as f64 * most as f64 / info.units as f64
+    {
+        return Some(Share::Experts(even(experts, ranks).collect()));
     }
     Some(Share::Units(by_unit))
 }

@@ -148,7 +148,8 @@ fn check<'a, 't: 'a>(d: &'a Description, find: Find<'t>) -> Result<Found<'a>> {
             return Err(Error::Missing { name: w.name.clone(), why });
         };
         check_shape(w, t)?;
-        if !t.quant.is_weight() {
+        // a bias dealt with its rows is cut between any two elements: it cannot be stored in blocks
+        if !t.quant.is_weight() || t.quant.row_bytes(w.cols).is_none() {
             unusable.entry(t.quant.name()).or_insert((0, &w.name)).0 += 1;
         }
         found.insert(&w.name, t);
