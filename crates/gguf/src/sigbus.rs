@@ -21,7 +21,7 @@ struct Entry {
     start: AtomicUsize,
     end: AtomicUsize,
     text: AtomicPtr<Vec<u8>>,
-    next: *const Entry,
+    next: AtomicPtr<Entry>,
 }
 
 static FIRST: AtomicPtr<Entry> = AtomicPtr::new(ptr::null_mut());
@@ -59,7 +59,9 @@ fn entries() -> impl Iterator<Item = &'static Entry> {
         // SAFETY: every pointer in the list comes from a leaked box and is never written after it was published.
         unsafe { p.as_ref() }
     };
-    std::iter::successors(deref(FIRST.load(Ordering::Acquire)), move |e| deref(e.next))
+    std::iter::successors(deref(FIRST.load(Ordering::Acquire)), move |e| {
+        deref(e.next.load(Ordering::Acquire))
+    })
 }
 
 fn free_entry() -> Option<&'static Entry> {
@@ -74,11 +76,11 @@ fn new_entry() -> &'static Entry {
         start: AtomicUsize::new(0),
         end: AtomicUsize::new(0),
         text: AtomicPtr::new(ptr::null_mut()),
-        next: ptr::null(),
+        next: AtomicPtr::new(ptr::null_mut()),
     }));
     let mut first = FIRST.load(Ordering::Acquire);
     loop {
-        entry.next = first;
+        *entry.next.get_mut() = first;
         match FIRST.compare_exchange_weak(first, entry, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => return entry,
             Err(now) => first = now,
@@ -115,12 +117,14 @@ extern "C" fn on_sigbus(_signal: c_int, info: *mut libc::siginfo_t, _context: *m
             libc::_exit(EXIT_CODE);
         }
     }
-    // Not ours: put the former handler back and return, which raises the fault again under it.
-    // SAFETY: FORMER holds what sigaction gave us, or is not set yet and the default applies.
+    // Not ours: put the former handler back and raise the signal again, to come when this handler returns.
+    // SAFETY: FORMER holds what sigaction gave us, or is not set yet and the default applies; all calls are allowed in
+    // a signal handler.
     unsafe {
         match FORMER.get() {
             Some(former) => libc::sigaction(libc::SIGBUS, former, ptr::null_mut()),
             None => libc::signal(libc::SIGBUS, libc::SIG_DFL) as c_int,
         };
+        libc::raise(libc::SIGBUS);
     }
 }

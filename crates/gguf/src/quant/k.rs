@@ -2,7 +2,8 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{Block, half};
+use super::search::{quantize, scale_and_minimum_near, scale_near, step, step_and_minimum};
+use super::{Block, Encode, half, to_half};
 
 /// 2 bits: `d * scale * q - dmin * min`, groups of 16.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -192,5 +193,131 @@ impl Block<256> for Q8K {
     fn decode(&self, out: &mut [f32; 256]) {
         let d = f32::from_le_bytes(self.d);
         out.iter_mut().zip(self.qs.as_flattened()).for_each(|(y, &q)| *y = d * f32::from(q));
+    }
+}
+
+/// A super-block of `G` groups of `N` elements as `d * scale * q - dmin * minimum`.
+struct Affine<const G: usize> {
+    d: [u8; 2],
+    dmin: [u8; 2],
+    scales: [u8; G],
+    minima: [u8; G],
+    q: [u8; 256],
+}
+
+/// Fits scales and minima from 0 to `most` and quants from 0 to `high`.
+fn affine<const G: usize, const N: usize>(x: &[f32; 256], most: i32, high: i32) -> Affine<G> {
+    let groups = x.as_chunks::<N>().0;
+    let fits: [(f32, f32); G] = std::array::from_fn(|g| step_and_minimum(&groups[g], high, 0.0));
+    let (d, d_value) = to_half(fits.iter().fold(0f32, |a, f| a.max(f.0)) / most as f32);
+    let (dmin, dmin_value) = to_half(fits.iter().fold(0f32, |a, f| a.max(-f.1)) / most as f32);
+    let mut block = Affine { d, dmin, scales: [0; G], minima: [0; G], q: [0; 256] };
+    for (g, x) in groups.iter().enumerate() {
+        let start = (quantize(fits[g].0, d_value, 0, most), quantize(-fits[g].1, dmin_value, 0, most));
+        let (scale, minimum) = scale_and_minimum_near(x, (d_value, dmin_value), start, most, high);
+        (block.scales[g], block.minima[g]) = (scale as u8, minimum as u8);
+        let (step, minimum) = (d_value * scale as f32, dmin_value * minimum as f32);
+        for (q, &x) in block.q[N * g..].iter_mut().zip(x) {
+            *q = quantize(x + minimum, step, 0, high) as u8;
+        }
+    }
+    block
+}
+
+/// Fits 16 scales from `-scale_zero` to `scale_zero - 1` and quants from `-zero` to `zero - 1`, stored with `zero` added.
+fn symmetric(x: &[f32; 256], scale_zero: i32, zero: i32) -> ([u8; 2], [i32; 16], [u8; 256]) {
+    let groups = x.as_chunks::<16>().0;
+    let fits: [f32; 16] = std::array::from_fn(|g| step(&groups[g], -zero, zero - 1));
+    let largest = fits.iter().fold(0f32, |a, &b| if b.abs() > a.abs() { b } else { a });
+    let (field, d) = to_half(largest / -scale_zero as f32);
+    let (range, quants) = ((-scale_zero, scale_zero - 1), (-zero, zero - 1));
+    let scales = std::array::from_fn(|g| {
+        scale_near(&groups[g], d, quantize(fits[g], d, range.0, range.1), range, quants)
+    });
+    let quant = |i: usize| quantize(x[i], d * scales[i / 16] as f32, quants.0, quants.1) + zero;
+    (field, scales, std::array::from_fn(|i| quant(i) as u8))
+}
+
+/// The low two bits of each quant, placed as in [`Q2K`].
+fn pack_two_bits(q: &[u8; 256]) -> [u8; 64] {
+    let mut qs = [0; 64];
+    for (i, q) in q.iter().enumerate() {
+        qs[32 * (i / 128) + i % 32] |= (q & 3) << (2 * (i % 128 / 32));
+    }
+    qs
+}
+
+/// One bit of each quant, in byte `i % 32` bit `i / 32`.
+fn pack_bit(q: &[u8; 256], bit: u32) -> [u8; 32] {
+    let mut bits = [0; 32];
+    q.iter().enumerate().for_each(|(i, q)| bits[i % 32] |= ((q >> bit) & 1) << (i / 32));
+    bits
+}
+
+/// The low four bits of each quant, placed as in [`Q4K`].
+fn pack_nibbles(q: &[u8; 256]) -> [u8; 128] {
+    std::array::from_fn(|b| {
+        let i = 64 * (b / 32) + b % 32;
+        (q[i] & 15) | (q[i + 32] & 15) << 4
+    })
+}
+
+/// The inverse of [`scale_min`].
+fn pack_scales(scales: &[u8; 8], minima: &[u8; 8]) -> [u8; 12] {
+    let mut s = [0; 12];
+    for g in 0..4 {
+        s[g] = scales[g] | (scales[g + 4] >> 4) << 6;
+        s[g + 4] = minima[g] | (minima[g + 4] >> 4) << 6;
+        s[g + 8] = (scales[g + 4] & 15) | (minima[g + 4] & 15) << 4;
+    }
+    s
+}
+
+impl Encode<256> for Q2K {
+    fn encode(x: &[f32; 256]) -> Q2K {
+        let b = affine::<16, 16>(x, 15, 3);
+        let scales = std::array::from_fn(|g| b.scales[g] | b.minima[g] << 4);
+        Q2K { scales, qs: pack_two_bits(&b.q), d: b.d, dmin: b.dmin }
+    }
+}
+
+impl Encode<256> for Q3K {
+    fn encode(x: &[f32; 256]) -> Q3K {
+        let (d, fitted, q) = symmetric(x, 32, 4);
+        let mut scales = [0; 12];
+        for (k, scale) in fitted.iter().enumerate() {
+            let s = (scale + 32) as u8;
+            scales[k % 8] |= (s & 15) << (4 * (k / 8));
+            scales[8 + k % 4] |= (s >> 4) << (2 * (k / 4));
+        }
+        Q3K { hmask: pack_bit(&q, 2), qs: pack_two_bits(&q), scales, d }
+    }
+}
+
+impl Encode<256> for Q4K {
+    fn encode(x: &[f32; 256]) -> Q4K {
+        let b = affine::<8, 32>(x, 63, 15);
+        Q4K { d: b.d, dmin: b.dmin, scales: pack_scales(&b.scales, &b.minima), qs: pack_nibbles(&b.q) }
+    }
+}
+
+impl Encode<256> for Q5K {
+    fn encode(x: &[f32; 256]) -> Q5K {
+        let b = affine::<8, 32>(x, 63, 31);
+        let scales = pack_scales(&b.scales, &b.minima);
+        Q5K { d: b.d, dmin: b.dmin, scales, qh: pack_bit(&b.q, 4), qs: pack_nibbles(&b.q) }
+    }
+}
+
+impl Encode<256> for Q6K {
+    fn encode(x: &[f32; 256]) -> Q6K {
+        let (d, fitted, q) = symmetric(x, 128, 32);
+        let (mut ql, mut qh) = ([0; 128], [0; 64]);
+        for (i, q) in q.iter().enumerate() {
+            let (n, group) = (i / 128, i % 128 / 32);
+            ql[64 * n + i % 64] |= (q & 15) << (4 * (group / 2));
+            qh[32 * n + i % 32] |= (q >> 4) << (2 * group);
+        }
+        Q6K { ql, qh, scales: fitted.map(|s| s as i8), d }
     }
 }

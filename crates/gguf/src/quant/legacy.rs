@@ -4,7 +4,8 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{Block, half};
+use super::search::{quantize, step, step_and_minimum};
+use super::{Block, Encode, half, to_half};
 
 /// 4 bits: `d * (q - 8)`.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -130,5 +131,64 @@ impl Block<32> for Q8_1 {
     fn decode(&self, out: &mut [f32; 32]) {
         let d = half(self.d);
         out.iter_mut().zip(self.qs).for_each(|(y, q)| *y = d * f32::from(q));
+    }
+}
+
+/// Nibbles in halves.
+fn pack_nibbles(q: &[u8; 32]) -> [u8; 16] {
+    std::array::from_fn(|j| (q[j] & 15) | (q[16 + j] & 15) << 4)
+}
+
+/// The fifth bits, bit `i` of element `i`.
+fn pack_fifth(q: &[u8; 32]) -> [u8; 4] {
+    (0..32).fold(0u32, |bits, i| bits | u32::from(q[i] >> 4) << i).to_le_bytes()
+}
+
+/// Scale and quants of `d * (q - zero)` with `q` from 0 to `2 * zero - 1`.
+fn symmetric(x: &[f32; 32], zero: i32) -> ([u8; 2], [u8; 32]) {
+    let (field, d) = to_half(step(x, -zero, zero - 1));
+    (field, x.map(|x| (quantize(x, d, -zero, zero - 1) + zero) as u8))
+}
+
+/// Scale, minimum and quants of `d * q + m` with `q` from 0 to `high`.
+fn affine(x: &[f32; 32], high: i32) -> ([u8; 2], [u8; 2], [u8; 32]) {
+    let (d, m) = step_and_minimum(x, high, f32::INFINITY);
+    let ((d_field, d), (m_field, m)) = (to_half(d), to_half(m));
+    (d_field, m_field, x.map(|x| quantize(x - m, d, 0, high) as u8))
+}
+
+impl Encode<32> for Q4_0 {
+    fn encode(x: &[f32; 32]) -> Q4_0 {
+        let (d, q) = symmetric(x, 8);
+        Q4_0 { d, qs: pack_nibbles(&q) }
+    }
+}
+
+impl Encode<32> for Q4_1 {
+    fn encode(x: &[f32; 32]) -> Q4_1 {
+        let (d, m, q) = affine(x, 15);
+        Q4_1 { d, m, qs: pack_nibbles(&q) }
+    }
+}
+
+impl Encode<32> for Q5_0 {
+    fn encode(x: &[f32; 32]) -> Q5_0 {
+        let (d, q) = symmetric(x, 16);
+        Q5_0 { d, qh: pack_fifth(&q), qs: pack_nibbles(&q) }
+    }
+}
+
+impl Encode<32> for Q5_1 {
+    fn encode(x: &[f32; 32]) -> Q5_1 {
+        let (d, m, q) = affine(x, 31);
+        Q5_1 { d, m, qh: pack_fifth(&q), qs: pack_nibbles(&q) }
+    }
+}
+
+impl Encode<32> for Q8_0 {
+    fn encode(x: &[f32; 32]) -> Q8_0 {
+        let largest = x.iter().fold(0f32, |a, &b| a.max(b.abs()));
+        let (field, d) = to_half(largest / 127.0);
+        Q8_0 { d: field, qs: x.map(|x| quantize(x, d, -127, 127) as i8) }
     }
 }

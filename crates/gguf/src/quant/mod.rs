@@ -11,6 +11,7 @@ pub mod legacy;
 pub mod low;
 pub mod mx;
 pub mod plain;
+mod search;
 
 use std::fmt;
 
@@ -23,6 +24,17 @@ use crate::error::{Error, Result, UnknownId};
 pub trait Block<const LEN: usize>: Pod {
     /// The values of the elements.
     fn decode(&self, out: &mut [f32; LEN]);
+}
+
+/// A block that can be made from values.
+trait Encode<const LEN: usize>: Block<LEN> {
+    /// The block that comes nearest to finite values of f16's range.
+    fn encode(x: &[f32; LEN]) -> Self;
+}
+
+fn encode_blocks<const LEN: usize, B: Encode<LEN>>(values: &[f32], out: &mut Vec<u8>) {
+    let (blocks, _) = values.as_chunks::<LEN>();
+    blocks.iter().for_each(|x| out.extend_from_slice(bytemuck::bytes_of(&B::encode(x))));
 }
 
 fn decode_blocks<const LEN: usize, B: Block<LEN>>(bytes: &[u8], out: &mut [f32]) {
@@ -177,6 +189,41 @@ impl QuantType {
         (n / self.block_len()).checked_mul(self.block_bytes()).filter(|_| whole)
     }
 
+    /// Appends whole blocks that come as near to the values as the type allows.
+    ///
+    /// # Errors
+    /// A type that is only read, a length that is no whole number of blocks, or (but for F32 and BF16) a value that is
+    /// not finite or beyond the range of f16, in which the scales are stored.
+    pub fn encode(self, values: &[f32], out: &mut Vec<u8>) -> Result<()> {
+        let fail = |why: String| Err(Error::Encode { quant: self.name(), why });
+        let len = self.block_len();
+        if !values.len().is_multiple_of(len) {
+            return fail(format!("{} values are no whole number of blocks of {len}", values.len()));
+        }
+        let in_range = |x: &f32| x.abs() <= f16::MAX.to_f32();
+        let ranged = !matches!(self, QuantType::F32 | QuantType::BF16);
+        if let Some(i) = values.iter().position(|x| ranged && !in_range(x)) {
+            return fail(format!("value {i} is {}, expected at most {} either way", values[i], f16::MAX));
+        }
+        match self {
+            QuantType::F32 => encode_blocks::<1, plain::F32>(values, out),
+            QuantType::F16 => encode_blocks::<1, plain::F16>(values, out),
+            QuantType::BF16 => encode_blocks::<1, plain::BF16>(values, out),
+            QuantType::Q4_0 => encode_blocks::<32, legacy::Q4_0>(values, out),
+            QuantType::Q4_1 => encode_blocks::<32, legacy::Q4_1>(values, out),
+            QuantType::Q5_0 => encode_blocks::<32, legacy::Q5_0>(values, out),
+            QuantType::Q5_1 => encode_blocks::<32, legacy::Q5_1>(values, out),
+            QuantType::Q8_0 => encode_blocks::<32, legacy::Q8_0>(values, out),
+            QuantType::Q2_K => encode_blocks::<256, k::Q2K>(values, out),
+            QuantType::Q3_K => encode_blocks::<256, k::Q3K>(values, out),
+            QuantType::Q4_K => encode_blocks::<256, k::Q4K>(values, out),
+            QuantType::Q5_K => encode_blocks::<256, k::Q5K>(values, out),
+            QuantType::Q6_K => encode_blocks::<256, k::Q6K>(values, out),
+            _ => return fail("this type is only read".to_owned()),
+        }
+        Ok(())
+    }
+
     /// True if weights are stored in this type: not for integers, f64, and the formats of activations.
     pub fn is_weight(self) -> bool {
         use QuantType::{F64, I8, I16, I32, I64, Q8_1, Q8_K};
@@ -188,6 +235,13 @@ impl fmt::Display for QuantType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
+}
+
+/// The nearest half-precision number, as a field and as the value that a decoder will find there.
+fn to_half(x: f32) -> ([u8; 2], f32) {
+    // The best fit of values at the end of the range may lie a little beyond it.
+    let half = f16::from_f32(x.clamp(f16::MIN.to_f32(), f16::MAX.to_f32()));
+    (half.to_le_bytes(), half.to_f32())
 }
 
 /// The value of a half-precision field.

@@ -3,7 +3,7 @@
 use bytemuck::{Pod, Zeroable};
 use half::{bf16, f16};
 
-use super::Block;
+use super::{Block, Encode};
 
 macro_rules! plain {
     ($($name:ident, $bytes:literal, $b:ident => $value:expr;)*) => { $(
@@ -30,4 +30,22 @@ plain! {
     I16, 2, b => i16::from_le_bytes(b).into();
     I32, 4, b => i32::from_le_bytes(b) as f32;
     I64, 8, b => i64::from_le_bytes(b) as f32;
+}
+
+impl Encode<1> for F32 {
+    fn encode([x]: &[f32; 1]) -> F32 {
+        F32(x.to_le_bytes())
+    }
+}
+
+impl Encode<1> for F16 {
+    fn encode(&[x]: &[f32; 1]) -> F16 {
+        F16(f16::from_f32(x).to_le_bytes())
+    }
+}
+
+impl Encode<1> for BF16 {
+    fn encode(&[x]: &[f32; 1]) -> BF16 {
+        BF16(bf16::from_f32(x).to_le_bytes())
+    }
 }
