@@ -1,0 +1,207 @@
+//! The executor: checks a step, has it run, and collects what its rows answer.
+
+use crate::machine::Machine;
+use crate::rank::Step;
+use crate::{Error, Result, answer, scratch};
+use rayon::prelude::*;
+use shardwright_gguf::Reader;
+use shardwright_model::exec::*;
+use shardwright_model::op::Description;
+use shardwright_model::plan::RankPlan;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// How activations enter a product with a quantized weight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Activations {
+    /// As they are.
+    #[default]
+    F32,
+    /// Rounded to 8 bits, 32 elements sharing a scale of their largest magnitude / 127.
+    Q8,
+}
+
+/// Sizes and choices of an executor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuOptions {
+    /// Threads that share the work.
+    pub threads: usize,
+    /// Most rows in a step.
+    pub rows: usize,
+    /// Cache blocks of [`BLOCK`] tokens.
+    pub blocks: usize,
+    /// Most positions of a sequence.
+    pub context: usize,
+    /// Precision of activations.
+    pub activations: Activations,
+}
+
+/// Runs rank plans on the CPU: N ranks as threads, summands added in rank order.
+#[derive(Debug)]
+pub struct CpuExecutor {
+    core: Core,
+    pool: rayon::ThreadPool,
+    /// Why nothing more can be run.
+    broken: Option<String>,
+}
+
+#[derive(Debug)]
+struct Core {
+    reader: OpenFile,
+    trunk: Machine,
+    draft: Option<Machine>,
+    limits: Limits,
+    q8: bool,
+}
+
+struct OpenFile(Arc<Reader>);
+
+impl std::fmt::Debug for OpenFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.0.files()).finish()
+    }
+}
+
+impl CpuExecutor {
+    /// An executor of a description's rank plans, and of those of its next-token layer if it is to draft. Weights stay
+    /// in the mapped file.
+    ///
+    /// # Errors
+    /// If a size is zero, the cache does not fit, threads cannot be had, or the plans are not of this file.
+    pub fn new(
+        file: Arc<Reader>,
+        trunk: (&Description, Vec<RankPlan>),
+        draft: Option<(&Description, Vec<RankPlan>)>,
+        options: CpuOptions,
+    ) -> Result<CpuExecutor> {
+        let CpuOptions { threads, rows, blocks, context, activations } = options;
+        let sizes =
+            [(threads, "thread"), (rows, "row a step"), (blocks, "cache block"), (context, "position")];
+        if let Some((_, what)) = sizes.iter().find(|(n, _)| *n == 0) {
+            return Err(Error::Zero(what));
+        }
+        let machine = |(d, plans): (&Description, _)| Machine::new(d, plans, &file, blocks);
+        let (trunk, draft) = (machine(trunk)?, draft.map(machine).transpose()?);
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("cpu-{i}"));
+        let pool = pool.build().map_err(|cause| Error::Threads { threads, cause })?;
+        let (vocab, width, drafts) = (trunk.vocab(), trunk.width(), draft.is_some());
+        let limits = Limits { vocab, rows, blocks, context, width, drafts };
+        let q8 = activations == Activations::Q8;
+        Ok(CpuExecutor {
+            core: Core { reader: OpenFile(file), trunk, draft, limits, q8 },
+            pool,
+            broken: None,
+        })
+    }
+}
+
+impl Executor for CpuExecutor {
+    fn limits(&self) -> Limits {
+        self.core.limits
+    }
+
+    fn step_probed(
+        &mut self,
+        batch: &StepBatch,
+        probe: Option<&mut dyn Probe>,
+    ) -> std::result::Result<StepOutput, ExecError> {
+        if let Some(why) = &self.broken {
+            return Err(ExecError(why.clone()));
+        }
+        check(batch, &self.core.limits).map_err(ExecError)?;
+        let (core, pool) = (&mut self.core, &self.pool);
+        // values may be torn after a panic, so nothing is run again
+        catch_unwind(AssertUnwindSafe(|| core.step(pool, batch, probe))).map_err(|panic| {
+            let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+            let why = format!("a step on the CPU failed: {}", text.unwrap_or_else(|| "a panic".into()));
+            self.broken = Some(why.clone());
+            ExecError(why)
+        })
+    }
+}
+
+impl Core {
+    fn step(
+        &mut self,
+        pool: &rayon::ThreadPool,
+        batch: &StepBatch,
+        probe: Option<&mut dyn Probe>,
+    ) -> StepOutput {
+        let machine = match batch.draft_hidden {
+            Some(_) => self.draft.as_mut().expect("the batch is checked"),
+            None => &mut self.trunk,
+        };
+        let asked = |i: &usize| probe.is_some() || batch.wants[*i] != Want::Nothing;
+        let wanted: Vec<usize> = (0..batch.rows()).filter(asked).collect();
+        let step = Step { batch, reader: &self.reader.0, q8: self.q8, wanted: &wanted };
+        machine.begin(batch.rows());
+        match probe {
+            None => pool.install(|| machine.run(&step, 0..machine.ops())),
+            Some(probe) => {
+                for at in 0..machine.ops() {
+                    pool.install(|| machine.run(&step, at..at + 1));
+                    machine.show(at, probe);
+                }
+            }
+        }
+        let machine = &*machine;
+        let rows =
+            pool.install(|| (0..batch.rows()).into_par_iter().map(|i| answer(machine, &step, i)).collect());
+        let hidden = machine.hidden().filter(|_| batch.want_hidden).map_or(vec![], |h| h.all().to_vec());
+        StepOutput { rows, hidden }
+    }
+}
+
+fn answer(machine: &Machine, step: &Step<'_>, row: usize) -> RowOutput {
+    if let Some(at) = machine.spoiled(row) {
+        return RowOutput::NonFinite { at: at.to_owned() };
+    }
+    let logits = |out: &mut [f32]| {
+        machine.logits(step.wanted.binary_search(&row).expect("rows with a wish are computed"), out);
+    };
+    match step.batch.wants[row] {
+        Want::Nothing => RowOutput::Nothing,
+        Want::Candidates => scratch::floats(machine.vocab(), |row| {
+            logits(row);
+            answer::candidates(row)
+        }),
+        Want::Logits => {
+            let mut all = vec![0.0; machine.vocab()];
+            logits(&mut all);
+            RowOutput::Logits(all)
+        }
+    }
+}
+
+/// A step whose numbers are within the limits cannot reach outside of any buffer.
+fn check(batch: &StepBatch, limits: &Limits) -> std::result::Result<(), String> {
+    let n = batch.rows();
+    if n > limits.rows {
+        return Err(format!("a step of {n} rows, at most {} can be run", limits.rows));
+    }
+    if [batch.positions.len(), batch.sequences.len(), batch.wants.len()] != [n; 3] {
+        return Err("a step needs a position, a sequence and a wish for each token".into());
+    }
+    match &batch.draft_hidden {
+        Some(_) if !limits.drafts => return Err("a draft step without a next-token layer".into()),
+        Some(h) if h.len() != n * limits.width => {
+            return Err(format!("{} numbers of hidden state for {n} rows of {}", h.len(), limits.width));
+        }
+        _ => {}
+    }
+    if batch.tables.iter().flatten().any(|b| *b as usize >= limits.blocks) {
+        return Err(format!("a cache block beyond the {} there are", limits.blocks));
+    }
+    for i in 0..n {
+        let (token, position) = (batch.tokens[i] as usize, batch.positions[i] as usize);
+        let cached = batch.tables.get(batch.sequences[i] as usize).map_or(0, |t| t.len() * BLOCK);
+        if token >= limits.vocab {
+            return Err(format!("token {token} of row {i} is beyond the vocabulary of {}", limits.vocab));
+        }
+        if position >= cached.min(limits.context) {
+            return Err(format!("position {position} of row {i} has no place in the cache"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,45 @@
+//! The lightning indexer of sparse attention: which positions a row attends to.
+
+use crate::cache::{Cache, place};
+use crate::dot::dot;
+use crate::rank::Step;
+use crate::rows::{Rows, fill};
+use std::cmp::Ordering;
+
+/// Writes the step's index keys, then chooses the `keep` best positions up to each row's own: ascending, padded
+/// with -1.
+pub(crate) fn index(
+    step: &Step<'_>,
+    heads: usize,
+    keep: usize,
+    [q, k, gate]: [Rows<'_>; 3],
+    cache: &mut Cache,
+    out: &mut [f32],
+) {
+    cache.write(step.batch, k, 0);
+    let cache = &*cache;
+    let factor = 1.0 / ((heads * k.width) as f64).sqrt();
+    fill(out, keep, |i, out| {
+        let (table, position) = place(step.batch, i);
+        out.fill(-1.0);
+        if position < keep {
+            return out.iter_mut().take(position + 1).enumerate().for_each(|(t, o)| *o = t as f32);
+        }
+        let score = |t: usize| {
+            let key = cache.row(table, t);
+            let heads = q.row(i).chunks_exact(k.width).zip(gate.row(i));
+            let sum: f64 = heads.map(|(q, g)| f64::from(*g) * dot(q, key).max(0.0)).sum();
+            sum * factor
+        };
+        best((0..=position).map(|t| (t, score(t))).collect(), out);
+    });
+}
+
+/// The places of the best scores, as many as `out` holds: larger first, then lower place.
+fn best(mut scored: Vec<(usize, f64)>, out: &mut [f32]) {
+    let order = |a: &(usize, f64), b: &(usize, f64)| -> Ordering { b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)) };
+    scored.select_nth_unstable_by(out.len() - 1, order);
+    scored.truncate(out.len());
+    scored.sort_unstable_by_key(|s| s.0);
+    out.iter_mut().zip(scored).for_each(|(o, (t, _))| *o = t as f32);
+}

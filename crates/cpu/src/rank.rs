@@ -1,0 +1,153 @@
+//! One rank: its plan, its weights, its values and its cache, and how it runs an op.
+
+use crate::cache::Cache;
+use crate::ops;
+use crate::rows::Rows;
+use crate::scratch::Scratch;
+use crate::weights::Stored;
+use crate::{Error, Result};
+use shardwright_gguf::Reader;
+use shardwright_model::exec::StepBatch;
+use shardwright_model::op::Kind;
+use shardwright_model::plan::{Place, RankPlan};
+
+/// What all ranks know of a step.
+#[derive(Clone, Copy)]
+pub(crate) struct Step<'a> {
+    pub(crate) batch: &'a StepBatch,
+    pub(crate) reader: &'a Reader,
+    /// Are activations rounded to 8 bits in front of quantized weights?
+    pub(crate) q8: bool,
+    /// The rows whose logits are computed, ascending.
+    pub(crate) wanted: &'a [usize],
+}
+
+/// A rank.
+#[derive(Debug)]
+pub(crate) struct Rank {
+    pub(crate) plan: RankPlan,
+    weights: Vec<Vec<Stored>>,
+    values: Vec<Vec<f32>>,
+    caches: Vec<Cache>,
+    scratch: Scratch,
+    /// For each row of the step, the first op and output that held a NaN or an infinity.
+    pub(crate) spoiled: Vec<Option<(usize, usize)>>,
+}
+
+impl Rank {
+    pub(crate) fn new(plan: RankPlan, reader: &Reader, blocks: usize) -> Result<Rank> {
+        let weights = plan.ops.iter().map(|op| Stored::of(op, reader)).collect::<Result<_>>()?;
+        let caches = plan.caches.iter().map(|c| Cache::new(c, blocks)).collect::<Result<_>>()?;
+        let values = vec![vec![]; plan.slots.len()];
+        Ok(Rank { plan, weights, values, caches, scratch: Scratch::default(), spoiled: vec![] })
+    }
+
+    /// Gets ready for a step of `rows` rows.
+    pub(crate) fn begin(&mut self, rows: usize) {
+        self.spoiled.clear();
+        self.spoiled.resize(rows, None);
+    }
+
+    /// A value's rows; logits have rows only for those wanted.
+    pub(crate) fn value(&self, place: &Place) -> Rows<'_> {
+        rows(&self.values, place)
+    }
+
+    /// Runs an op that needs no other rank.
+    pub(crate) fn run(&mut self, step: &Step<'_>, at: usize) {
+        for j in 0..self.plan.ops[at].outputs.len() {
+            let count = match self.plan.ops[at].kind {
+                Kind::Logits => step.wanted.len(),
+                _ => step.batch.rows(),
+            };
+            self.write(step, at, j, count, |this, out| this.compute(step, at, j, out));
+        }
+    }
+
+    /// Lets `fill` make output j of an op, then looks for what is not finite in it.
+    pub(crate) fn write(
+        &mut self,
+        step: &Step<'_>,
+        at: usize,
+        j: usize,
+        count: usize,
+        fill: impl FnOnce(&mut Rank, &mut [f32]),
+    ) {
+        let place = self.plan.ops[at].outputs[j];
+        let mut out = std::mem::take(&mut self.values[place.slot]);
+        out.resize(count * place.width, 0.0);
+        fill(self, &mut out);
+        if place.width > 0 {
+            let is_logits = self.plan.ops[at].kind == Kind::Logits;
+            for (i, row) in out.chunks_exact(place.width).enumerate() {
+                let i = if is_logits { step.wanted[i] } else { i };
+                if self.spoiled[i].is_none() && !row.iter().all(|v| v.is_finite()) {
+                    self.spoiled[i] = Some((at, j));
+                }
+            }
+        }
+        self.values[place.slot] = out;
+    }
+
+    fn compute(&mut self, step: &Step<'_>, at: usize, j: usize, out: &mut [f32]) {
+        let Rank { plan, weights, values, caches, scratch, .. } = self;
+        let (op, w) = (&plan.ops[at], weights[at].as_slice());
+        let x = |i: usize| rows(values, &op.inputs[i]);
+        let product = &mut scratch.product;
+        match &op.kind {
+            Kind::Embed => ops::embed::embed(step, &w[0], out),
+            Kind::Hidden => ops::embed::hidden(step, out),
+            Kind::Concat => ops::shape::concat(x(0), x(1), out),
+            Kind::Part { unit, start, len } => ops::shape::part(x(0), *unit, *start..*start + *len, out),
+            Kind::RmsNorm { width, eps } => ops::norm::rms(x(0), *width, *eps, &w[0].vector, out),
+            Kind::LayerNorm { eps } => ops::norm::layer(x(0), *eps, &w[0].vector, &w[1].vector, out),
+            Kind::Linear { biased } => ops::linear::linear(step, biased, j, w, x(0), out, product),
+            Kind::PerHead { transposed } => {
+                ops::linear::per_head(step, *transposed, &w[0], x(0), out, product);
+            }
+            Kind::Logits => ops::linear::logits(step, &w[0], x(0), out, &mut scratch.route, product),
+            Kind::Rotate { width, rope } => ops::rotate::rotate(step, *width, rope, w.first(), x(0), out),
+            Kind::AttendGqa { group, key, value, scale, cache } => {
+                let heads = ops::attend_gqa::Heads::of(op, *group, *key, *value);
+                let cache = caches.get_disjoint_mut(*cache).expect("K and V are two slots");
+                ops::attend_gqa::attend(step, heads, *scale, [x(0), x(1), x(2)], cache, out);
+            }
+            Kind::AttendMla { scale, cache, .. } => {
+                let pick = (op.inputs.len() > 4).then(|| x(4));
+                let inputs = [x(0), x(1), x(2), x(3)];
+                ops::attend_mla::attend(step, *scale, inputs, pick, &mut caches[*cache], out);
+            }
+            Kind::Index { heads, keep, cache, .. } => {
+                ops::index::index(step, *heads, *keep, [x(0), x(1), x(2)], &mut caches[*cache], out);
+            }
+            Kind::SwiGlu => ops::pointwise::swiglu(x(0), x(1), out),
+            Kind::Add => ops::pointwise::add(x(0), x(1), out),
+            Kind::Route(routing) => {
+                ops::route::route(step, routing, w, x(0), out, &mut scratch.route, product);
+            }
+            Kind::Experts { used } => {
+                ops::experts::experts(step, *used, w, [x(0), x(1)], out, &mut scratch.experts, product);
+            }
+            Kind::Sum => unreachable!("sums are run over all ranks at once"),
+        }
+    }
+}
+
+fn rows<'a>(values: &'a [Vec<f32>], place: &Place) -> Rows<'a> {
+    let data = &values[place.slot];
+    Rows::new(data, place.width, data.len().checked_div(place.width).unwrap_or(0))
+}
+
+/// A plan must hold ops that its ranks share.
+pub(crate) fn alike(plans: &[RankPlan]) -> Result<()> {
+    let kinds = |p: &RankPlan| p.ops.iter().map(|o| o.kind == Kind::Sum).collect::<Vec<_>>();
+    let wrong = |why: &str| Err(Error::Plan(why.into()));
+    match plans.first() {
+        None => wrong("there is no rank"),
+        Some(first) if plans.iter().any(|p| kinds(p) != kinds(first)) => wrong("ranks sum at different ops"),
+        Some(first) if first.ops.last().is_none_or(|o| o.kind != Kind::Logits) => {
+            wrong("no logits at the end")
+        }
+        Some(_) => Ok(()),
+    }
+}

@@ -1,0 +1,85 @@
+//! A rank's weights: rows decoded from the mapped file when they are needed, small vectors once.
+
+use crate::{Error, Result};
+use shardwright_gguf::{Reader, TensorInfo};
+use shardwright_model::op::Kind;
+use shardwright_model::plan::{LocalOp, LocalWeight};
+
+/// A weight of a rank.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    weight: LocalWeight,
+    tensor: TensorInfo,
+    /// Norms, biases and divisors, decoded; empty for matrices.
+    pub(crate) vector: Vec<f32>,
+}
+
+impl Stored {
+    /// The weights of an op.
+    pub(crate) fn of(op: &LocalOp, reader: &Reader) -> Result<Vec<Stored>> {
+        op.weights.iter().enumerate().map(|(i, w)| Stored::new(w, is_vector(op, i), reader)).collect()
+    }
+
+    fn new(weight: &LocalWeight, is_vector: bool, reader: &Reader) -> Result<Stored> {
+        let tensor = reader
+            .tensor(&weight.name)
+            .filter(|t| (t.file, t.offset, t.quant) == (weight.file, weight.offset, weight.quant));
+        let Some(tensor) = tensor else {
+            return Err(Error::Plan(format!("`{}` lies elsewhere in this file", weight.name)));
+        };
+        let mut s = Stored { weight: weight.clone(), tensor: tensor.clone(), vector: vec![] };
+        if is_vector {
+            let mut all = vec![0.0; s.rows() * s.cols()];
+            all.chunks_mut(s.cols().max(1)).enumerate().for_each(|(r, row)| s.decode(reader, 0, r, row));
+            s.vector = all;
+        }
+        Ok(s)
+    }
+
+    /// Matrices held.
+    pub(crate) fn copies(&self) -> usize {
+        self.weight.copies.len()
+    }
+
+    /// The first of them, counted in the whole stack.
+    pub(crate) fn first_copy(&self) -> usize {
+        self.weight.copies.start
+    }
+
+    /// Rows held of each matrix.
+    pub(crate) fn rows(&self) -> usize {
+        self.weight.rows.len()
+    }
+
+    /// The row held here as number 0, counted in the whole matrix.
+    pub(crate) fn first_row(&self) -> usize {
+        self.weight.rows.start
+    }
+
+    /// Columns held of each row.
+    pub(crate) fn cols(&self) -> usize {
+        self.weight.cols.len()
+    }
+
+    /// Is it stored in blocks of small integers?
+    pub(crate) fn quantized(&self) -> bool {
+        self.weight.quant.block_len() > 1
+    }
+
+    /// Row `row` of matrix `copy`, both counted from our first.
+    pub(crate) fn decode(&self, reader: &Reader, copy: usize, row: usize, out: &mut [f32]) {
+        let at = self.weight.row(copy, row);
+        let [start, end] = [at.start, at.end].map(|b| (b - self.tensor.offset) as usize);
+        self.weight.quant.decode(&reader.bytes(&self.tensor)[start..end], out);
+    }
+}
+
+/// Is weight `i` of this op one number an element, and no matrix?
+fn is_vector(op: &LocalOp, i: usize) -> bool {
+    match op.kind {
+        Kind::RmsNorm { .. } | Kind::LayerNorm { .. } | Kind::Rotate { .. } => true,
+        Kind::Linear { .. } => i >= op.outputs.len(),
+        Kind::Route(_) => i == 1,
+        _ => false,
+    }
+}

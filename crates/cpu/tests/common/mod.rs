@@ -1,0 +1,226 @@
+//! What the tests share: goldens, models opened over some ranks, steps and probes.
+#![allow(dead_code, clippy::unwrap_used)]
+
+use npyz::npz::NpzArchive;
+use shardwright_cpu::{Activations, CpuExecutor, CpuOptions};
+use shardwright_gguf::Reader;
+use shardwright_model::arch;
+use shardwright_model::exec::*;
+use shardwright_model::hyper::{Options, Source};
+use shardwright_model::op::Description;
+use shardwright_model::plan::{RankPlan, legal_ranks, plan};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The folder of the goldens: all of them where the environment says so, else those that come with the source.
+pub fn data() -> PathBuf {
+    match std::env::var_os("SHARDWRIGHT_ORACLE") {
+        Some(dir) => dir.into(),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data"),
+    }
+}
+
+/// A file of the goldens; without it says which test is skipped.
+pub fn find(name: &str) -> Option<PathBuf> {
+    let path = data().join(name);
+    if path.exists() {
+        return Some(path);
+    }
+    assert!(std::env::var_os("SHARDWRIGHT_ORACLE").is_none(), "{} is missing", path.display());
+    println!("skipped: {name} is only in the full set of goldens (SHARDWRIGHT_ORACLE)");
+    None
+}
+
+/// Every golden that is here: its name and its arrays.
+pub fn goldens() -> Vec<(String, Gold)> {
+    let mut names: Vec<String> = std::fs::read_dir(data().join("golden"))
+        .unwrap()
+        .filter_map(|e| Some(e.unwrap().file_name().to_str()?.strip_suffix(".npz")?.to_owned()))
+        .filter(|n| !n.ends_with("-mtp"))
+        .collect();
+    names.sort();
+    assert!(names.len() >= 6, "the goldens are missing");
+    names.into_iter().map(|n| (n.clone(), Gold::open(&format!("golden/{n}.npz")).unwrap())).collect()
+}
+
+/// The model files of a golden: the plain one, and those with the same weights in another layout.
+pub fn files(name: &str) -> Vec<PathBuf> {
+    let mut all = vec![data().join(format!("models/{name}.gguf"))];
+    for other in ["shuffled", "legacykvb"] {
+        let path = data().join(format!("models/{name}-{other}.gguf"));
+        all.extend(path.exists().then_some(path));
+    }
+    all
+}
+
+/// Arrays of one `.npz` file.
+pub struct Gold(BTreeMap<String, (Vec<usize>, Vec<f64>)>);
+
+impl Gold {
+    pub fn open(name: &str) -> Option<Gold> {
+        let mut archive = NpzArchive::open(find(name)?).unwrap();
+        let names: Vec<String> = archive.array_names().map(str::to_owned).collect();
+        let mut read = |n: &String| {
+            let npy = archive.by_name(n).unwrap().unwrap();
+            let shape = npy.shape().iter().map(|d| *d as usize).collect();
+            let kind = npy.dtype().descr();
+            let kind = kind.trim_matches(|c: char| "'<|=".contains(c)).to_owned();
+            let data = match kind.as_str() {
+                "f4" => npy.into_vec::<f32>().unwrap().into_iter().map(f64::from).collect(),
+                "i4" => npy.into_vec::<i32>().unwrap().into_iter().map(f64::from).collect(),
+                "i2" => npy.into_vec::<i16>().unwrap().into_iter().map(f64::from).collect(),
+                "u1" => npy.into_vec::<u8>().unwrap().into_iter().map(f64::from).collect(),
+                other => panic!("{n}: array of {other}"),
+            };
+            (n.clone(), (shape, data))
+        };
+        Some(Gold(names.iter().map(&mut read).collect()))
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    pub fn shape(&self, name: &str) -> &[usize] {
+        &self.0.get(name).unwrap_or_else(|| panic!("no array {name}")).0
+    }
+
+    pub fn all(&self, name: &str) -> &[f64] {
+        &self.0.get(name).unwrap_or_else(|| panic!("no array {name}")).1
+    }
+
+    /// Element `at` of the leading dimensions: a run of the last ones.
+    pub fn at(&self, name: &str, at: &[usize]) -> &[f64] {
+        let shape = self.shape(name);
+        let len: usize = shape[at.len()..].iter().product();
+        let index = at.iter().zip(shape).fold(0, |sum, (i, n)| sum * n + i);
+        &self.all(name)[index * len..][..len]
+    }
+
+    pub fn ints(&self, name: &str) -> Vec<usize> {
+        self.all(name).iter().map(|v| *v as usize).collect()
+    }
+
+    pub fn ids(&self, prompt: usize) -> Vec<u32> {
+        self.all(&format!("p{prompt}_ids")).iter().map(|v| *v as u32).collect()
+    }
+
+    pub fn prompts(&self) -> usize {
+        (0..).take_while(|p| self.has(&format!("p{p}_ids"))).count()
+    }
+}
+
+/// Limit on the largest difference of a logit.
+pub fn limit(name: &str) -> f64 {
+    let text = std::fs::read_to_string(data().join("golden/tolerances.json")).unwrap();
+    let all: serde_json::Value = serde_json::from_str(&text).unwrap();
+    all[name]["exact"]["max_abs"].as_f64().unwrap_or_else(|| panic!("no tolerance for {name}"))
+}
+
+/// How a model is opened.
+#[derive(Clone, Copy)]
+pub struct Setup {
+    pub ranks: usize,
+    pub threads: usize,
+    pub options: Options,
+    pub activations: Activations,
+}
+
+pub const PLAIN: Setup = Setup {
+    ranks: 1,
+    threads: 2,
+    options: Options { deal_embedding: false, dense_attention: false },
+    activations: Activations::F32,
+};
+
+pub fn over(ranks: usize) -> Setup {
+    Setup { ranks, ..PLAIN }
+}
+
+/// Cache blocks of a test's executor.
+pub const BLOCKS: usize = 24;
+
+pub fn described(file: &Reader, options: Options) -> (Description, Option<Description>) {
+    let has = |n: &str| Some(file.tensor(n).is_some());
+    let h = arch::read(&Source { meta: file.meta(), has: &has, options }).unwrap();
+    (arch::describe(&h), arch::draft(&h))
+}
+
+pub fn legal(path: &Path) -> Vec<usize> {
+    let file = Reader::open(path).unwrap();
+    legal_ranks(&described(&file, PLAIN.options).0, &|n| file.tensor(n)).unwrap()
+}
+
+pub fn open(path: &Path, s: Setup) -> CpuExecutor {
+    let file = Arc::new(Reader::open(path).unwrap());
+    let (trunk, draft) = described(&file, s.options);
+    let cut = |d: &Description| -> Vec<RankPlan> { plan(d, &|n| file.tensor(n), s.ranks).unwrap() };
+    let (trunk_plans, draft_plans) = (cut(&trunk), draft.as_ref().map(cut));
+    let options = CpuOptions {
+        threads: s.threads,
+        rows: 256,
+        blocks: BLOCKS,
+        context: 512,
+        activations: s.activations,
+    };
+    CpuExecutor::new(file.clone(), (&trunk, trunk_plans), draft.as_ref().zip(draft_plans), options).unwrap()
+}
+
+/// A step of whole runs: for each sequence its tokens, their first position and its blocks.
+pub fn step_of(runs: &[(&[u32], usize, &[u32])], want: Want) -> StepBatch {
+    let mut b = StepBatch::default();
+    for (s, (tokens, first, table)) in runs.iter().enumerate() {
+        b.tokens.extend(*tokens);
+        b.positions.extend((0..tokens.len()).map(|i| (first + i) as u32));
+        b.sequences.extend(tokens.iter().map(|_| s as u32));
+        b.tables.push(table.to_vec());
+    }
+    b.wants = vec![want; b.rows()];
+    b
+}
+
+/// Blocks in order, enough for any golden.
+pub const TABLE: [u32; 4] = [0, 1, 2, 3];
+
+pub fn logits(out: &StepOutput) -> Vec<Vec<f32>> {
+    out.rows
+        .iter()
+        .map(|r| match r {
+            RowOutput::Logits(l) => l.clone(),
+            other => panic!("{other:?}"),
+        })
+        .collect()
+}
+
+/// Logits of every position, in one step.
+pub fn forward(exec: &mut CpuExecutor, ids: &[u32]) -> Vec<Vec<f32>> {
+    logits(&exec.step(&step_of(&[(ids, 0, &TABLE)], Want::Logits)).unwrap())
+}
+
+/// Values of a step by path.
+#[derive(Default)]
+pub struct Taps(pub BTreeMap<String, (usize, Vec<f32>)>);
+
+impl Probe for Taps {
+    fn see(&mut self, v: &Seen<'_>) {
+        self.0.insert(v.path.to_owned(), (v.width, v.data.to_vec()));
+    }
+}
+
+impl Taps {
+    pub fn row(&self, path: &str, i: usize) -> &[f32] {
+        let (width, data) = self.0.get(path).unwrap_or_else(|| panic!("no value {path}"));
+        &data[i * width..][..*width]
+    }
+}
+
+pub fn argmax(row: &[f32]) -> u32 {
+    (0..row.len()).fold(0, |best, i| if row[i] > row[best] { i } else { best }) as u32
+}
+
+/// The largest difference.
+pub fn apart(a: &[f32], b: &[f64]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max)
+}
