@@ -49,6 +49,19 @@ pub enum Error {
     /// Tensors of types that have no decoder or may not hold weights.
     #[error("cannot use tensors of these types: {0}")]
     Types(String),
+    /// A name that is not in one of our tables.
+    #[error("there is no {what} `{found}`; there are: {known}")]
+    Unknown {
+        /// What was named: `preset`, `recipe`, `card`.
+        what: &'static str,
+        /// The name.
+        found: String,
+        /// Comma-separated.
+        known: String,
+    },
+    /// A file cannot be made as wanted.
+    #[error("cannot make the file: {0}")]
+    Synth(String),
     /// The model cannot be cut over that many ranks.
     #[error("{ranks} ranks do not work: {why}; legal for this file: {legal}")]
     Ranks {

@@ -3,12 +3,17 @@
 
 pub mod arch;
 pub mod blocks;
+pub mod budget;
 pub mod build;
+pub mod cost;
+pub mod dump;
 pub mod error;
 pub mod exec;
 pub mod hyper;
 pub mod null;
 pub mod op;
 pub mod plan;
+pub mod presets;
+pub mod synth;
 
 pub use error::{Error, Result};
