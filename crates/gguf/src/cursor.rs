@@ -1,6 +1,6 @@
 //! Reading numbers and texts from a byte slice, never past its end.
 
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Place, Result, short};
 
 /// A position in the bytes of a file. Faults carry the position; the caller adds the record's name.
 pub(crate) struct Cursor<'a> {
@@ -66,7 +66,10 @@ impl<'a> Cursor<'a> {
             return Err(Self::fault(at, format!("the {what} is empty")));
         }
         std::str::from_utf8(bytes).map_err(|_| {
-            Self::fault(at, format!("the {what} is no valid UTF-8: {:?}", String::from_utf8_lossy(bytes)))
+            Self::fault(
+                at,
+                format!("the {what} is no valid UTF-8: `{}`", short(&String::from_utf8_lossy(bytes))),
+            )
         })
     }
 }

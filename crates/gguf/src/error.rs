@@ -76,7 +76,7 @@ pub enum Error {
     #[error("unusable tensor types: {}", list(.0))]
     TensorTypes(Vec<UnknownType>),
     /// A tensor's data does not fit the file.
-    #[error("tensor `{name}`: {why}")]
+    #[error("tensor `{}`: {why}", short(name))]
     Tensor {
         /// The tensor.
         name: String,
@@ -84,13 +84,13 @@ pub enum Error {
         why: String,
     },
     /// A key that is needed is not there.
-    #[error("the key `{key}` is missing from the metadata")]
+    #[error("the key `{}` is missing from the metadata", short(key))]
     MissingKey {
         /// The key.
         key: String,
     },
     /// A key holds a value of the wrong kind or range.
-    #[error("the key `{key}` is {found}, expected {wanted}")]
+    #[error("the key `{}` is {found}, expected {wanted}", short(key))]
     KeyValue {
         /// The key.
         key: String,
@@ -109,7 +109,7 @@ pub enum Error {
     #[error("tensor type {}", .0)]
     QuantId(UnknownId),
     /// A type name that is not known.
-    #[error("`{0}` is no tensor type known here")]
+    #[error("`{}` is no tensor type known here", short(.0))]
     QuantName(String),
     /// Values that cannot be stored as asked.
     #[error("cannot encode as {quant}: {why}")]
@@ -180,9 +180,9 @@ impl fmt::Display for Place {
         match self {
             Place::Start => write!(f, "start of the header"),
             Place::KeyNo(n) => write!(f, "metadata record {n}"),
-            Place::Key(k) => write!(f, "key `{}`", k.escape_debug()),
+            Place::Key(k) => write!(f, "key `{}`", short(k)),
             Place::TensorNo(n) => write!(f, "tensor record {n}"),
-            Place::Tensor(t) => write!(f, "tensor `{}`", t.escape_debug()),
+            Place::Tensor(t) => write!(f, "tensor `{}`", short(t)),
         }
     }
 }
@@ -221,8 +221,17 @@ pub struct UnknownType {
 impl fmt::Display for UnknownType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let s = if self.count == 1 { "" } else { "s" };
-        write!(f, "type {} in {} tensor{s}, first `{}`", self.id, self.count, self.tensor.escape_debug())
+        write!(f, "type {} in {} tensor{s}, first `{}`", self.id, self.count, short(&self.tensor))
     }
+}
+
+/// A name from a file, fit for one line on a terminal: control characters escaped, cut after 100 characters.
+pub(crate) fn short(name: &str) -> String {
+    let mut text: String = name.chars().take(100).flat_map(char::escape_debug).collect();
+    if name.chars().nth(100).is_some() {
+        text.push('…');
+    }
+    text
 }
 
 fn list(types: &[UnknownType]) -> String {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use crate::cursor::Cursor;
-use crate::error::{Error, Place, Result, UnknownType};
+use crate::error::{Error, Place, Result, UnknownType, short};
 use crate::meta::Meta;
 use crate::quant::QuantType;
 use crate::values::{Array, Strings, Value};
@@ -168,9 +168,9 @@ fn metadata(c: &mut Cursor<'_>, n: u64, warnings: &mut Vec<String>) -> Result<Me
         let mut odd_bool = false;
         let value = value(c, &mut odd_bool).map_err(|e| e.at_place(place))?;
         if odd_bool {
-            warnings.push(format!(
-                "the key `{key}` stores a bool as a byte other than 0 and 1; it is taken as true"
-            ));
+            let key = short(key);
+            let what = "stores a bool as a byte other than 0 and 1; it is taken as true";
+            warnings.push(format!("the key `{key}` {what}"));
         }
         meta.set(key, value);
     }

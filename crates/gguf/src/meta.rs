@@ -256,7 +256,7 @@ integers! {
     u32, "an integer from 0 to 2^32 - 1";
     i32, "an integer from -2^31 to 2^31 - 1";
     u64, "an integer from 0 to 2^64 - 1";
-    usize, "an integer from 0 to 2^64 - 1 ";
+    usize, "an integer from 0 to 2^64 - 1";
     i64, "an integer from -2^63 to 2^63 - 1";
 }
 

@@ -59,11 +59,11 @@ impl Reader {
     /// No readable file, no GGUF file, a broken rule of the format, parts that are missing or do not belong together,
     /// or tensors of unknown types; the text names the file.
     pub fn open(path: &Path) -> Result<Reader> {
-        let parts = split::collect(open_part(path)?, open_part)?;
+        let mut parts = split::collect(open_part(path)?, open_part)?;
         refuse_unknown_types(&parts)?;
         let expected = split::expected_tensors(&parts)?;
         let mut reader = Reader {
-            meta: parts[0].header.meta.clone(),
+            meta: std::mem::take(&mut parts[0].header.meta),
             version: parts[0].header.version,
             tensors: Vec::new(),
             index: HashMap::new(),

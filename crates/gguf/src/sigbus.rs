@@ -50,7 +50,7 @@ pub(crate) fn guard(map: &[u8], path: &Path) -> Guard {
     // The former text leaks on purpose: some hundred bytes each time a file is opened again.
     entry.text.store(text, Ordering::Release);
     entry.start.store(map.as_ptr() as usize, Ordering::Release);
-    entry.end.store(map.as_ptr() as usize + map.len().next_multiple_of(1 << 16), Ordering::Release);
+    entry.end.store(map.as_ptr() as usize + map.len(), Ordering::Release);
     Guard(entry)
 }
 

@@ -163,6 +163,9 @@ fn check_set(parts: &[Part]) -> Result<()> {
     let mut seen: HashMap<(u64, u64), &Path> = HashMap::new();
     for (i, part) in parts.iter().enumerate() {
         let fail = |why: String| Err(split(why).in_file(&part.path));
+        if let Some(other) = seen.insert(part.map.identity(), &part.path) {
+            return fail(format!("is the same file as {} under another name", other.display()));
+        }
         refuse_glued(part)?;
         let place = membership(&part.header.meta).map_err(|e| e.in_file(&part.path))?;
         let (no, says) = place.map_or((0, 1), |m| (m.no as usize, m.count as usize));
@@ -172,9 +175,6 @@ fn check_set(parts: &[Part]) -> Result<()> {
                 no + 1,
                 i + 1
             ));
-        }
-        if let Some(other) = seen.insert(part.map.identity(), &part.path) {
-            return fail(format!("is the same file as {} under another name", other.display()));
         }
         let tensors = part.header.meta.may::<u64>(KEY_TENSORS).map_err(|e| e.in_file(&part.path))?;
         if let Some(n) = tensors.filter(|&n| n != total) {

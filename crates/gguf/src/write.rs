@@ -160,7 +160,11 @@ impl Writer {
                 file.write_all(&header)?;
                 body(&file, tensors, header.len() as u64)
             };
-            one().map_err(|e| e.in_file(path))?;
+            if let Err(error) = one() {
+                // What is left of a failed attempt is of no use; that it may be left anyway changes nothing.
+                paths.iter().for_each(|path| drop(fs::remove_file(partial(path))));
+                return Err(error.in_file(path));
+            }
         }
         for path in &paths {
             fs::rename(partial(path), path).map_err(|e| Error::from(e).in_file(path))?;
@@ -191,7 +195,9 @@ impl Writer {
             }
             bytes = bytes.saturating_add(tensor.bytes);
         }
-        parts.push(&self.tensors[first..]);
+        if first < self.tensors.len() || parts.is_empty() {
+            parts.push(&self.tensors[first..]);
+        }
         parts
     }
 

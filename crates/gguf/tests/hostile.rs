@@ -7,7 +7,7 @@ mod common;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use common::{Raw, number, record, string, tensor, text};
+use common::{Raw, number, peak_memory, record, string, tensor, text};
 use shardwright_gguf::Reader;
 
 /// Name, bytes, and two pieces of the message: where and what.
@@ -129,6 +129,12 @@ fn counts_and_metadata() -> Vec<Case> {
             "metadata record 0",
             "no valid UTF-8",
         ),
+        (
+            "long_key_of_controls",
+            with_records(vec![record(&"\n\u{1b}[31m".repeat(9000), 99, &[])]),
+            "key `\\n\\u{1b}[31m",
+            "unknown value type 99",
+        ),
         ("duplicate_key", with_records(twice), "key `k`", "occurs twice"),
         (
             "alignment_u64",
@@ -190,12 +196,6 @@ fn tensor_records() -> Vec<Case> {
         ("name_twice", with_tensors(pair("a", 128), 256), "tensor `a`", "occurs twice"),
         ("cut_in_header", cut, "tensor", "the file ends here"),
     ]
-}
-
-fn peak_memory() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
 }
 
 #[test]

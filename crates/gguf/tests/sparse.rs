@@ -2,9 +2,11 @@
 //!
 //! One test only in this binary, so that its peak memory is that of the reader.
 
-use std::fs;
+mod common;
+
 use std::time::{Duration, Instant};
 
+use common::peak_memory;
 use shardwright_gguf::{Meta, QuantType, Reader, Split, Strings, Writer};
 
 const VOCAB: u64 = 154_880;
@@ -78,12 +80,6 @@ fn replica() -> Writer {
         }
     }
     writer
-}
-
-fn peak_memory() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
 }
 
 #[test]

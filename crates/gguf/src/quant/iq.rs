@@ -135,15 +135,22 @@ fn nibble(bytes: &[u8], i: usize) -> u8 {
 /// The eight sign bits of a 7-bit index: the eighth makes their number even.
 fn even_signs(index: u32) -> u8 {
     let bits = (index & 127) as u8;
-    bits | ((bits.count_ones() as u8 & 1) << 7)
+    let fold = bits ^ bits >> 4;
+    let fold = fold ^ fold >> 2;
+    bits | (fold ^ fold >> 1) << 7
 }
 
-/// `scale * value`, negated where the sign bit is set; signs beyond the row's length are not looked at.
-fn signed(out: &mut [f32], row: &[i8], scale: f32, signs: u8) {
-    for (k, (y, &v)) in out.iter_mut().zip(row).enumerate() {
-        let scale = if (signs >> k) & 1 == 1 { -scale } else { scale };
-        *y = scale * f32::from(v);
+/// `scale * value`, negated where the sign bit is set.
+fn signed(out: &mut [f32; 8], row: &[i8; 8], scale: f32, signs: u8) {
+    for k in 0..8 {
+        let scale = if signs & (1 << k) != 0 { -scale } else { scale };
+        out[k] = scale * f32::from(row[k]);
     }
+}
+
+/// Two grid rows of 4 as one of 8.
+fn join(a: &[i8; 4], b: &[i8; 4]) -> [i8; 8] {
+    std::array::from_fn(|k| if k < 4 { a[k] } else { b[k - 4] })
 }
 
 fn shifted(out: &mut [f32; 8], row: &[i8; 8], scale: f32, shift: f32) {
@@ -214,8 +221,8 @@ impl Block<256> for IQ2S {
         let d = half(self.d);
         for (n, y) in eights(out) {
             let high = (usize::from(self.qh[n / 4]) >> (2 * (n % 4))) & 3;
-            let row = grid::IQ2_S[usize::from(self.qs[n]) | high << 8];
-            signed(y, &row, iq2_scale(d, &self.scales, n), self.signs[n]);
+            let row = &grid::IQ2_S[usize::from(self.qs[n]) | high << 8];
+            signed(y, row, iq2_scale(d, &self.scales, n), self.signs[n]);
         }
     }
 }
@@ -227,8 +234,8 @@ impl Block<256> for IQ3XXS {
             let bits = u32::from_le_bytes(self.signs[n / 4]);
             let scale = d * (0.5 + (bits >> 28) as f32) * 0.5;
             let signs = even_signs(bits >> (7 * (n % 4)));
-            signed(&mut y[..4], &grid::IQ3_XXS[usize::from(self.qs[2 * n])], scale, signs);
-            signed(&mut y[4..], &grid::IQ3_XXS[usize::from(self.qs[2 * n + 1])], scale, signs >> 4);
+            let row = |m: usize| &grid::IQ3_XXS[usize::from(self.qs[m])];
+            signed(y, &join(row(2 * n), row(2 * n + 1)), scale, signs);
         }
     }
 }
@@ -240,10 +247,9 @@ impl Block<256> for IQ3S {
             let scale = d * f32::from(1 + 2 * nibble(&self.scales, n / 4));
             let row = |m: usize| {
                 let ninth = (usize::from(self.qh[n / 4]) >> (m % 8)) & 1;
-                grid::IQ3_S[usize::from(self.qs[m]) | ninth << 8]
+                &grid::IQ3_S[usize::from(self.qs[m]) | ninth << 8]
             };
-            signed(&mut y[..4], &row(2 * n), scale, self.signs[n]);
-            signed(&mut y[4..], &row(2 * n + 1), scale, self.signs[n] >> 4);
+            signed(y, &join(row(2 * n), row(2 * n + 1)), scale, self.signs[n]);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::search::{quantize, scale_and_minimum_near, scale_near, step, step_and_minimum};
+use super::search::{Rounder, scale_and_minimum_near, scale_near, step, step_and_minimum};
 use super::{Block, Encode, half, to_half};
 
 /// 2 bits: `d * scale * q - dmin * min`, groups of 16.
@@ -206,36 +206,41 @@ struct Affine<const G: usize> {
 }
 
 /// Fits scales and minima from 0 to `most` and quants from 0 to `high`.
-fn affine<const G: usize, const N: usize>(x: &[f32; 256], most: i32, high: i32) -> Affine<G> {
+fn affine<const G: usize, const N: usize>(x: &[f32; 256], most: u8, high: f32) -> Affine<G> {
+    let top = f32::from(most);
     let groups = x.as_chunks::<N>().0;
     let fits: [(f32, f32); G] = std::array::from_fn(|g| step_and_minimum(&groups[g], high, 0.0));
-    let (d, d_value) = to_half(fits.iter().fold(0f32, |a, f| a.max(f.0)) / most as f32);
-    let (dmin, dmin_value) = to_half(fits.iter().fold(0f32, |a, f| a.max(-f.1)) / most as f32);
+    let (d, d_value) = to_half(fits.iter().fold(0f32, |a, f| a.max(f.0)) / top);
+    let (dmin, dmin_value) = to_half(fits.iter().fold(0f32, |a, f| a.max(-f.1)) / top);
     let mut block = Affine { d, dmin, scales: [0; G], minima: [0; G], q: [0; 256] };
     for (g, x) in groups.iter().enumerate() {
-        let start = (quantize(fits[g].0, d_value, 0, most), quantize(-fits[g].1, dmin_value, 0, most));
-        let (scale, minimum) = scale_and_minimum_near(x, (d_value, dmin_value), start, most, high);
+        let near = |fit: f32, unit: f32| Rounder::new(unit, 0.0, top).round(fit) as i32;
+        let start = (near(fits[g].0, d_value), near(-fits[g].1, dmin_value));
+        let (scale, minimum) = scale_and_minimum_near(x, (d_value, dmin_value), start, most.into(), high);
         (block.scales[g], block.minima[g]) = (scale as u8, minimum as u8);
-        let (step, minimum) = (d_value * scale as f32, dmin_value * minimum as f32);
+        let minimum = dmin_value * minimum as f32;
+        let steps = Rounder::new(d_value * scale as f32, 0.0, high);
         for (q, &x) in block.q[N * g..].iter_mut().zip(x) {
-            *q = quantize(x + minimum, step, 0, high) as u8;
+            *q = steps.round(x + minimum) as u8;
         }
     }
     block
 }
 
 /// Fits 16 scales from `-scale_zero` to `scale_zero - 1` and quants from `-zero` to `zero - 1`, stored with `zero` added.
-fn symmetric(x: &[f32; 256], scale_zero: i32, zero: i32) -> ([u8; 2], [i32; 16], [u8; 256]) {
+fn symmetric(x: &[f32; 256], scale_zero: i32, zero: f32) -> ([u8; 2], [i32; 16], [u8; 256]) {
     let groups = x.as_chunks::<16>().0;
-    let fits: [f32; 16] = std::array::from_fn(|g| step(&groups[g], -zero, zero - 1));
+    let (low, high) = (-zero, zero - 1.0);
+    let fits: [f32; 16] = std::array::from_fn(|g| step(&groups[g], low, high));
     let largest = fits.iter().fold(0f32, |a, &b| if b.abs() > a.abs() { b } else { a });
     let (field, d) = to_half(largest / -scale_zero as f32);
-    let (range, quants) = ((-scale_zero, scale_zero - 1), (-zero, zero - 1));
-    let scales = std::array::from_fn(|g| {
-        scale_near(&groups[g], d, quantize(fits[g], d, range.0, range.1), range, quants)
+    let range = (-scale_zero, scale_zero - 1);
+    let scales: [i32; 16] = std::array::from_fn(|g| {
+        let start = Rounder::new(d, range.0 as f32, range.1 as f32).round(fits[g]) as i32;
+        scale_near(&groups[g], d, start, range, (low, high))
     });
-    let quant = |i: usize| quantize(x[i], d * scales[i / 16] as f32, quants.0, quants.1) + zero;
-    (field, scales, std::array::from_fn(|i| quant(i) as u8))
+    let steps = scales.map(|scale| Rounder::new(d * scale as f32, low, high));
+    (field, scales, std::array::from_fn(|i| (steps[i / 16].round(x[i]) + zero) as u8))
 }
 
 /// The low two bits of each quant, placed as in [`Q2K`].
@@ -275,7 +280,7 @@ fn pack_scales(scales: &[u8; 8], minima: &[u8; 8]) -> [u8; 12] {
 
 impl Encode<256> for Q2K {
     fn encode(x: &[f32; 256]) -> Q2K {
-        let b = affine::<16, 16>(x, 15, 3);
+        let b = affine::<16, 16>(x, 15, 3.0);
         let scales = std::array::from_fn(|g| b.scales[g] | b.minima[g] << 4);
         Q2K { scales, qs: pack_two_bits(&b.q), d: b.d, dmin: b.dmin }
     }
@@ -283,7 +288,7 @@ impl Encode<256> for Q2K {
 
 impl Encode<256> for Q3K {
     fn encode(x: &[f32; 256]) -> Q3K {
-        let (d, fitted, q) = symmetric(x, 32, 4);
+        let (d, fitted, q) = symmetric(x, 32, 4.0);
         let mut scales = [0; 12];
         for (k, scale) in fitted.iter().enumerate() {
             let s = (scale + 32) as u8;
@@ -296,14 +301,14 @@ impl Encode<256> for Q3K {
 
 impl Encode<256> for Q4K {
     fn encode(x: &[f32; 256]) -> Q4K {
-        let b = affine::<8, 32>(x, 63, 15);
+        let b = affine::<8, 32>(x, 63, 15.0);
         Q4K { d: b.d, dmin: b.dmin, scales: pack_scales(&b.scales, &b.minima), qs: pack_nibbles(&b.q) }
     }
 }
 
 impl Encode<256> for Q5K {
     fn encode(x: &[f32; 256]) -> Q5K {
-        let b = affine::<8, 32>(x, 63, 31);
+        let b = affine::<8, 32>(x, 63, 31.0);
         let scales = pack_scales(&b.scales, &b.minima);
         Q5K { d: b.d, dmin: b.dmin, scales, qh: pack_bit(&b.q, 4), qs: pack_nibbles(&b.q) }
     }
@@ -311,7 +316,7 @@ impl Encode<256> for Q5K {
 
 impl Encode<256> for Q6K {
     fn encode(x: &[f32; 256]) -> Q6K {
-        let (d, fitted, q) = symmetric(x, 128, 32);
+        let (d, fitted, q) = symmetric(x, 128, 32.0);
         let (mut ql, mut qh) = ([0; 128], [0; 64]);
         for (i, q) in q.iter().enumerate() {
             let (n, group) = (i / 128, i % 128 / 32);

@@ -4,7 +4,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::search::{quantize, step, step_and_minimum};
+use super::search::{Rounder, step, step_and_minimum};
 use super::{Block, Encode, half, to_half};
 
 /// 4 bits: `d * (q - 8)`.
@@ -99,9 +99,14 @@ impl Block<32> for Q4_1 {
 
 /// The 32 values 0 to 31 of five-bit quants.
 fn five_bits(qh: [u8; 4], qs: &[u8; 16]) -> [u8; 32] {
-    let high = u32::from_le_bytes(qh);
-    let fifth = |i: usize| (((high >> i) & 1) << 4) as u8;
-    std::array::from_fn(|i| if i < 16 { qs[i] & 15 | fifth(i) } else { qs[i - 16] >> 4 | fifth(i) })
+    // Compared with a mask, not shifted: bytes side by side then need no shifts of different lengths.
+    let fifth = |i: usize| if qh[i / 8] & (1 << (i % 8)) != 0 { 16 } else { 0 };
+    let mut q = [0; 32];
+    for j in 0..16 {
+        q[j] = qs[j] & 15 | fifth(j);
+        q[16 + j] = qs[j] >> 4 | fifth(16 + j);
+    }
+    q
 }
 
 impl Block<32> for Q5_0 {
@@ -145,42 +150,44 @@ fn pack_fifth(q: &[u8; 32]) -> [u8; 4] {
 }
 
 /// Scale and quants of `d * (q - zero)` with `q` from 0 to `2 * zero - 1`.
-fn symmetric(x: &[f32; 32], zero: i32) -> ([u8; 2], [u8; 32]) {
-    let (field, d) = to_half(step(x, -zero, zero - 1));
-    (field, x.map(|x| (quantize(x, d, -zero, zero - 1) + zero) as u8))
+fn symmetric(x: &[f32; 32], zero: f32) -> ([u8; 2], [u8; 32]) {
+    let (field, d) = to_half(step(x, -zero, zero - 1.0));
+    let steps = Rounder::new(d, -zero, zero - 1.0);
+    (field, x.map(|x| (steps.round(x) + zero) as u8))
 }
 
 /// Scale, minimum and quants of `d * q + m` with `q` from 0 to `high`.
-fn affine(x: &[f32; 32], high: i32) -> ([u8; 2], [u8; 2], [u8; 32]) {
+fn affine(x: &[f32; 32], high: f32) -> ([u8; 2], [u8; 2], [u8; 32]) {
     let (d, m) = step_and_minimum(x, high, f32::INFINITY);
     let ((d_field, d), (m_field, m)) = (to_half(d), to_half(m));
-    (d_field, m_field, x.map(|x| quantize(x - m, d, 0, high) as u8))
+    let steps = Rounder::new(d, 0.0, high);
+    (d_field, m_field, x.map(|x| steps.round(x - m) as u8))
 }
 
 impl Encode<32> for Q4_0 {
     fn encode(x: &[f32; 32]) -> Q4_0 {
-        let (d, q) = symmetric(x, 8);
+        let (d, q) = symmetric(x, 8.0);
         Q4_0 { d, qs: pack_nibbles(&q) }
     }
 }
 
 impl Encode<32> for Q4_1 {
     fn encode(x: &[f32; 32]) -> Q4_1 {
-        let (d, m, q) = affine(x, 15);
+        let (d, m, q) = affine(x, 15.0);
         Q4_1 { d, m, qs: pack_nibbles(&q) }
     }
 }
 
 impl Encode<32> for Q5_0 {
     fn encode(x: &[f32; 32]) -> Q5_0 {
-        let (d, q) = symmetric(x, 16);
+        let (d, q) = symmetric(x, 16.0);
         Q5_0 { d, qh: pack_fifth(&q), qs: pack_nibbles(&q) }
     }
 }
 
 impl Encode<32> for Q5_1 {
     fn encode(x: &[f32; 32]) -> Q5_1 {
-        let (d, m, q) = affine(x, 31);
+        let (d, m, q) = affine(x, 31.0);
         Q5_1 { d, m, qh: pack_fifth(&q), qs: pack_nibbles(&q) }
     }
 }
@@ -189,6 +196,7 @@ impl Encode<32> for Q8_0 {
     fn encode(x: &[f32; 32]) -> Q8_0 {
         let largest = x.iter().fold(0f32, |a, &b| a.max(b.abs()));
         let (field, d) = to_half(largest / 127.0);
-        Q8_0 { d: field, qs: x.map(|x| quantize(x, d, -127, 127) as i8) }
+        let steps = Rounder::new(d, -127.0, 127.0);
+        Q8_0 { d: field, qs: x.map(|x| steps.round(x) as i8) }
     }
 }

@@ -3,7 +3,7 @@
 use bytemuck::{Pod, Zeroable};
 use half::{bf16, f16};
 
-use super::{Block, Encode};
+use super::{Block, Encode, half};
 
 macro_rules! plain {
     ($($name:ident, $bytes:literal, $b:ident => $value:expr;)*) => { $(
@@ -23,7 +23,7 @@ macro_rules! plain {
 
 plain! {
     F32, 4, b => f32::from_le_bytes(b);
-    F16, 2, b => f16::from_le_bytes(b).to_f32();
+    F16, 2, b => half(b);
     BF16, 2, b => bf16::from_le_bytes(b).to_f32();
     F64, 8, b => f64::from_le_bytes(b) as f32;
     I8, 1, b => i8::from_le_bytes(b).into();

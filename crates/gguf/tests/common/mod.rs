@@ -1,4 +1,4 @@
-//! Raw GGUF bytes for tests: every field can be wrong.
+//! What several tests need: raw GGUF bytes of which every field can be wrong, and the peak memory.
 #![allow(dead_code)] // each test binary uses its own part
 
 /// A file given by its records.
@@ -65,4 +65,11 @@ pub(crate) fn tensor(name: &str, ne: &[u64], id: u32, offset: u64) -> Vec<u8> {
     let dims: Vec<u8> = ne.iter().flat_map(|n| n.to_le_bytes()).collect();
     let count = (ne.len() as u32).to_le_bytes();
     [&string(name)[..], &count, &dims, &id.to_le_bytes(), &offset.to_le_bytes()].concat()
+}
+
+/// The most memory that this process ever had, in bytes, pages of maps included.
+pub(crate) fn peak_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
 }
