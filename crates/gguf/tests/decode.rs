@@ -1,4 +1,5 @@
 //! Decoding against digests and vectors that other programs made: equality of bits, no tolerance.
+#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use std::fs::File;
 use std::path::Path;
@@ -17,7 +18,7 @@ fn decode(quant: QuantType, bytes: &[u8]) -> Vec<f32> {
     out
 }
 
-/// Where a type's f16 fields lie, and the values that keep random blocks sane.
+/// Values of f16 fields that keep random blocks sane.
 const SCALE: u16 = 0x2E66;
 const M: u16 = 0xB19A;
 const DMIN: u16 = 0x319A;
@@ -47,8 +48,11 @@ fn golden_bytes(quant: QuantType, halves: &[(usize, u16)]) -> Vec<u8> {
     bytes
 }
 
+/// A type, its f16 fields (position, value), the start of the digest of the bytes, the digest of the values.
+type Row = (QuantType, &'static [(usize, u16)], &'static str, &'static str);
+
 #[rustfmt::skip]
-const DIGESTS: &[(QuantType, &[(usize, u16)], &str, &str)] = {
+const DIGESTS: &[Row] = {
     use QuantType::*;
     &[
         (Q4_0, &[(0, SCALE)], "b642589f265d67f1", "7a04ea8628414842ac61902678cfb973759c21c3303d5e147c1247194c9a03e2"),
@@ -98,7 +102,7 @@ fn q2_every_type_of_the_oracle_decodes_bit_for_bit() {
         let quant = QuantType::from_name(name).unwrap();
         let bytes: Vec<u8> = npz.by_name(&format!("{name}_bytes")).unwrap().unwrap().into_vec().unwrap();
         let expected: Vec<f32> = npz.by_name(&format!("{name}_f32")).unwrap().unwrap().into_vec().unwrap();
-        assert!(!bytes.is_empty() && bytes.len() % quant.block_bytes() == 0, "{name}");
+        assert!(!bytes.is_empty() && bytes.len().is_multiple_of(quant.block_bytes()), "{name}");
         // Adding 0 makes one zero of the two: makers of vectors differ in the sign of a zero.
         let bits = |v: &[f32]| v.iter().map(|y| (y + 0.0).to_bits()).collect::<Vec<_>>();
         assert_eq!(bits(&decode(quant, &bytes)), bits(&expected), "{name}");

@@ -1,4 +1,5 @@
 //! How fast blocks are decoded and encoded, in GB of f32 a second: `cargo test --release -- --ignored --nocapture speed`.
+#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use std::hint::black_box;
 use std::time::Instant;

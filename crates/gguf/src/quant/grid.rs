@@ -51,18 +51,22 @@ mod tests {
 
     #[test]
     fn the_grids_have_their_digests() {
-        let check = |first: usize, rows: usize, values: &[i8], expanded: &str, packed: &str| {
-            assert_eq!(hex(&PACKED[2 * first..2 * (first + rows)]), packed, "packed rows from {first}");
-            assert_eq!(hex(bytemuck::cast_slice(values)), expanded, "expanded rows from {first}");
-        };
         #[rustfmt::skip]
-        let _ = {
-            check(0, 256, IQ2_XXS.as_flattened(), "05826b5d3e472a3a78f196be62ac78acf81df0f909626e12ab9fa2a5d490dd54", "915952ebc4af8ddba8113583ca1316fc818843f7b825bbf1a25ae1c39bf0e16d");
-            check(256, 512, IQ2_XS.as_flattened(), "06e47aaca60b4dc1d9b5a3f34540437058a6b142b4d7a59d5ded769b4d1bf1de", "f66435966ca8d64e9e4a6e3c91e64afcf9015e700ec85962f527283ebae207b9");
-            check(768, 1024, IQ2_S.as_flattened(), "e1aa1473412b0552c2174c30ef22ab4073f6a181b85a17056e8249bd2932fd88", "e6e75e121b65e8afa5c1f92b71463cfbe217b83893f438acde22fd5db06a43f7");
-            check(1792, 256, IQ3_XXS.as_flattened(), "46e35f5a997efdee6c99ce57854c8a0d4f0ff8ca57e5e8a60c0793ea580acf5d", "c9678803c61b2210fbd8cbbb3f965a835409cd7d88a04d086d236261bd221d11");
-            check(2048, 512, IQ3_S.as_flattened(), "bd1af4945a1717c65610b0284e4628b9a1ba3b306fae3a06f6e5f597356e349f", "353274c58dd7d8dc5ee960dc8fc54ff9164eaf2b49206b841cd49415cf393f81");
-            check(2560, 2048, IQ1.as_flattened(), "07540ffc1aeaf6ad4d97e96b0fcc765aae39671d4ae4a27bbd0e796fde167c6a", "e9ffebfc997ad6023063a667c0bf4eedd8ebf7f56b3da399cbc7d1b1f7ea52c6");
-        };
+        let rows: [(usize, &[i8], &str, &str); 6] = [
+            (256, IQ2_XXS.as_flattened(), "05826b5d3e472a3a78f196be62ac78acf81df0f909626e12ab9fa2a5d490dd54", "915952ebc4af8ddba8113583ca1316fc818843f7b825bbf1a25ae1c39bf0e16d"),
+            (512, IQ2_XS.as_flattened(), "06e47aaca60b4dc1d9b5a3f34540437058a6b142b4d7a59d5ded769b4d1bf1de", "f66435966ca8d64e9e4a6e3c91e64afcf9015e700ec85962f527283ebae207b9"),
+            (1024, IQ2_S.as_flattened(), "e1aa1473412b0552c2174c30ef22ab4073f6a181b85a17056e8249bd2932fd88", "e6e75e121b65e8afa5c1f92b71463cfbe217b83893f438acde22fd5db06a43f7"),
+            (256, IQ3_XXS.as_flattened(), "46e35f5a997efdee6c99ce57854c8a0d4f0ff8ca57e5e8a60c0793ea580acf5d", "c9678803c61b2210fbd8cbbb3f965a835409cd7d88a04d086d236261bd221d11"),
+            (512, IQ3_S.as_flattened(), "bd1af4945a1717c65610b0284e4628b9a1ba3b306fae3a06f6e5f597356e349f", "353274c58dd7d8dc5ee960dc8fc54ff9164eaf2b49206b841cd49415cf393f81"),
+            (2048, IQ1.as_flattened(), "07540ffc1aeaf6ad4d97e96b0fcc765aae39671d4ae4a27bbd0e796fde167c6a", "e9ffebfc997ad6023063a667c0bf4eedd8ebf7f56b3da399cbc7d1b1f7ea52c6"),
+        ];
+        let mut packed = &PACKED[..];
+        for (n, values, of_values, of_packed) in rows {
+            let (own, rest) = packed.split_at(2 * n);
+            assert_eq!(hex(own), of_packed, "{n} packed rows, {} left after them", rest.len());
+            assert_eq!(hex(bytemuck::cast_slice(values)), of_values, "{n} expanded rows");
+            packed = rest;
+        }
+        assert!(packed.is_empty());
     }
 }

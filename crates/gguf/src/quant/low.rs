@@ -49,7 +49,7 @@ pub struct Q2_0 {
 /// Digit `n` of the base-3 fraction in a byte.
 fn trit(byte: u8, n: usize) -> u8 {
     const POWERS: [u8; 5] = [1, 3, 9, 27, 81];
-    (u16::from(byte.wrapping_mul(POWERS[n])) * 3 >> 8) as u8
+    ((u16::from(byte.wrapping_mul(POWERS[n])) * 3) >> 8) as u8
 }
 
 /// `d * (q - 1)`.
