@@ -6,8 +6,9 @@ use super::house::{ROOMS, Room};
 use super::{File, Tree, Violation};
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
-    let manifests = tree.files.iter().filter(|f| f.path.ends_with("/Cargo.toml"));
-    manifests.flat_map(|f| manifest(f)).collect()
+    let manifests =
+        tree.files.iter().filter(|f| f.room().is_some_and(|r| f.path == format!("{r}/Cargo.toml")));
+    manifests.flat_map(manifest).collect()
 }
 
 fn manifest(file: &File) -> Vec<Violation> {
@@ -89,5 +90,6 @@ mod tests {
         }
         expect(&check(&tree(&[("crates/new/Cargo.toml", head)])), 0, "does not draw");
         expect(&check(&tree(&[("crates/cpu/Cargo.toml", head)])), 0, "must be named");
+        expect(&check(&tree(&[("tests/oracle/other/Cargo.toml", "its own workspace")])), 0, "");
     }
 }
