@@ -47,6 +47,7 @@ pub(super) const ROOMS: &[Room] = &[
         tests: &[],
         outside: &[
             "aho-corasick",
+            "hashbrown",
             "jiff",
             "minijinja",
             "minijinja-contrib",

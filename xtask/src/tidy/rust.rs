@@ -65,7 +65,8 @@ impl Reader<'_> {
         }
         let Some((room, path)) = self.room() else { return };
         let is_root = matches!(path, "src/lib.rs" | "src/main.rs");
-        let lint = if room.unsafe_in.is_empty() { "#![forbid(unsafe_code)]" } else { "#![deny(unsafe_code)]" };
+        let lint =
+            if room.unsafe_in.is_empty() { "#![forbid(unsafe_code)]" } else { "#![deny(unsafe_code)]" };
         if is_root && !self.text.lines().any(|line| line == lint) {
             self.breaks(1, format!("the root of this crate carries {lint}"));
         }
