@@ -81,7 +81,8 @@ fn once(mut parts: Vec<(Component, &LocalWeight)>) -> Vec<(Component, u64)> {
 }
 
 fn within(a: &LocalWeight, b: &LocalWeight) -> bool {
-    let inside = |a: &std::ops::Range<usize>, b: &std::ops::Range<usize>| b.start <= a.start && a.end <= b.end;
+    let inside =
+        |a: &std::ops::Range<usize>, b: &std::ops::Range<usize>| b.start <= a.start && a.end <= b.end;
     inside(&a.copies, &b.copies) && inside(&a.rows, &b.rows) && inside(&a.cols, &b.cols)
 }
 

@@ -13,7 +13,8 @@ pub fn hyper(h: &Hyper) -> String {
     while let Some(line) = lines.next() {
         out.push_str(line);
         if line.ends_with("[") || line.ends_with("Some(") {
-            let simple = |l: &&str| !l.ends_with(['(', '[', '{']) && !l.trim_start().starts_with([')', ']', '}']);
+            let simple =
+                |l: &&str| !l.ends_with(['(', '[', '{']) && !l.trim_start().starts_with([')', ']', '}']);
             let mut items = vec![];
             while let Some(item) = lines.next_if(simple) {
                 items.push(item.trim().trim_end_matches(','));

@@ -289,6 +289,14 @@ impl Source<'_> {
     /// If a key is missing or makes no sense.
     pub fn hyper(&self, arch: &'static str, attention: Attention, moe: Option<Moe>) -> Result<Hyper> {
         let layers = self.trunk()?;
+        if self.has("blk.0.attn_norm.weight", true)
+            < self.has(&format!("blk.{layers}.nextn.eh_proj.weight"), false)
+        {
+            let why =
+                "this file holds only the next-token layer: open the trunk's file, and add this one to it"
+                    .into();
+            return Err(Error::Missing { name: "blk.0.attn_norm.weight".into(), why });
+        }
         let tied = !self.has("output.weight", true);
         let dense_lead = match &moe {
             Some(_) => self.may("leading_dense_block_count")?.unwrap_or(0),

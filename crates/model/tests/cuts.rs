@@ -48,7 +48,8 @@ fn check_cover(name: &str, d: &Description, plans: &[RankPlan]) {
             };
             let bad = counts.iter().position(|n| !want.contains(n));
             assert_eq!(bad, None, "{name} over {}: {} {counts:?}", plans.len(), w.name);
-            let whole_bias = w.cut == Cut::Whole && j >= op.outputs.len() && matches!(op.kind, Kind::Linear { .. });
+            let whole_bias =
+                w.cut == Cut::Whole && j >= op.outputs.len() && matches!(op.kind, Kind::Linear { .. });
             assert!(whole_bias || parts.len() == plans.len(), "{}", w.name);
         }
     }
@@ -109,7 +110,8 @@ fn values_of_models_are_not_overwritten_while_they_are_needed() {
 
 /// Any list of ops: each reads up to three earlier values and writes one or two.
 fn any_ops() -> impl Strategy<Value = Description> {
-    let op = (prop::collection::vec(any::<prop::sample::Index>(), 0..4), prop::collection::vec(1usize..50, 1..3));
+    let op =
+        (prop::collection::vec(any::<prop::sample::Index>(), 0..4), prop::collection::vec(1usize..50, 1..3));
     (prop::collection::vec(op, 1..60), any::<Option<prop::sample::Index>>()).prop_map(|(ops, hidden)| {
         let mut d = Description::default();
         for (reads, widths) in ops {
@@ -181,7 +183,10 @@ fn q3_a_refusal_names_tensor_row_type_block_and_what_works() {
     assert_eq!(text, want);
     let h = header("glm-4.7-flash", &[], "q4_k_m");
     let text = plans(&h, 40).unwrap_err().to_string();
-    assert!(text.contains("the 20 heads of layer 0") && text.contains("rows of 5120 in Q4_K blocks of 256"), "{text}");
+    assert!(
+        text.contains("the 20 heads of layer 0") && text.contains("rows of 5120 in Q4_K blocks of 256"),
+        "{text}"
+    );
     assert!(plans(&h, 0).unwrap_err().to_string().contains("1 to 64"));
     assert!(plans(&h, 1000).unwrap_err().to_string().contains("1 to 64"));
 }
@@ -203,7 +208,8 @@ fn q3_experts_are_dealt_by_features_or_whole_whichever_reads_less() {
     let glm45 = header("glm-4.5", &[], "ud-q4_k_xl");
     assert_eq!(shares(&glm45, 4), [(160, 512), (160, 512), (160, 256), (160, 256)]);
     // a single block cannot be dealt: whole experts are
-    let mut one = header("tiny-qwen3moe", &[("attention.head_count_kv", "8"), ("expert_count", "64")], "q8_0");
+    let mut one =
+        header("tiny-qwen3moe", &[("attention.head_count_kv", "8"), ("expert_count", "64")], "q8_0");
     one.retype("_exps.", QuantType::Q4_K).unwrap();
     assert_eq!(shares(&one, 4), vec![(16, 256); 4]);
     let d = arch::describe(&one.hyper);
@@ -227,7 +233,9 @@ fn q2_unusable_types_are_refused_together_before_any_weight_is_read() {
     assert!(text.contains("Q8_0 (3 tensors, such as `blk.0.attn_k.bias`)"), "{text}");
     // mixed types in one layer are fine
     let mut h = header("tiny-qwen3", &[], "q8_0");
-    for (part, quant) in [("attn_k.", QuantType::Q4_0), ("attn_v.", QuantType::F16), ("ffn_up", QuantType::Q4_1)] {
+    for (part, quant) in
+        [("attn_k.", QuantType::Q4_0), ("attn_v.", QuantType::F16), ("ffn_up", QuantType::Q4_1)]
+    {
         h.retype(part, quant).unwrap();
     }
     assert_eq!(plans(&h, 2).unwrap().len(), 2);
@@ -239,7 +247,10 @@ fn shapes_are_those_that_the_numbers_demand() {
     let other = header("tiny-llama", &[("feed_forward_length", "768")], "f32");
     let d = arch::describe(&other.hyper);
     let text = planned(&h, &d, 1).unwrap_err().to_string();
-    assert!(text.contains("`blk.0.ffn_gate.weight` has shape [256, 512]") && text.contains("[256, 768]"), "{text}");
+    assert!(
+        text.contains("`blk.0.ffn_gate.weight` has shape [256, 512]") && text.contains("[256, 768]"),
+        "{text}"
+    );
     let longer = header("tiny-llama", &[("block_count", "4")], "f32");
     let text = planned(&h, &arch::describe(&longer.hyper), 1).unwrap_err().to_string();
     assert!(text.contains("`blk.3.attn_norm.weight` is missing"), "{text}");
@@ -262,7 +273,8 @@ fn the_bias_of_a_summand_is_added_by_one_rank() {
     };
     let plans = plan(&d, &|n| if n.ends_with(".bias") { Some(&bias) } else { h.tensor(n) }, 2).unwrap();
     let of = |p: &RankPlan| {
-        let op = p.ops.iter().find(|o| o.weights.first().is_some_and(|w| w.name.contains("attn_output"))).unwrap();
+        let op =
+            p.ops.iter().find(|o| o.weights.first().is_some_and(|w| w.name.contains("attn_output"))).unwrap();
         (op.weights.len(), op.kind == Kind::Linear { biased: vec![true] })
     };
     assert_eq!(plans.iter().map(of).collect::<Vec<_>>(), [(2, true), (1, false)]);
@@ -274,7 +286,8 @@ fn a_model_that_does_not_fit_names_the_cards_or_the_quant_that_would() {
     let (d, draft) = (arch::describe(&h.hyper), arch::draft(&h.hyper));
     let demand = Demand { context: 32_768, rows: 64, element: 2 };
     let memory = budget::find_card("rtx pro 6000").unwrap().memory;
-    let fewest = |memory| budget::fewest_ranks(&d, draft.as_ref(), &|n| h.tensor(n), &demand, memory).unwrap();
+    let fewest =
+        |memory| budget::fewest_ranks(&d, draft.as_ref(), &|n| h.tensor(n), &demand, memory).unwrap();
     // over 5 to 7 ranks, some hold two of the eight blocks of an expert: as much as over 4
     assert_eq!(fewest(memory), Some(8));
     assert_eq!(fewest(budget::find_card("H200").unwrap().memory), Some(4));

@@ -197,7 +197,10 @@ fn m5_old_and_new_latent_layouts_cache_the_same_and_cut_the_same_heads() {
     let params = |d: &shardwright_model::op::Description| d.weights().map(|w| w.params()).sum::<u64>();
     assert_eq!(params(&d_old), params(&d_new));
     let parts: Vec<_> = d_old.weights().filter(|w| w.name == "blk.0.attn_kv_b.weight").collect();
-    assert_eq!(parts.iter().map(|w| (w.skip, w.rows, w.file_rows)).collect::<Vec<_>>(), [(0, 64, 128), (64, 64, 128)]);
+    assert_eq!(
+        parts.iter().map(|w| (w.skip, w.rows, w.file_rows)).collect::<Vec<_>>(),
+        [(0, 64, 128), (64, 64, 128)]
+    );
     assert_eq!(parts[0].ne, [256, 128 * 8]);
     // half of the latent form is no form
     let half = meta("tiny-deepseek2", &["value_length_mla"], &[]);
@@ -226,7 +229,11 @@ fn a_next_token_layer_is_taken_as_the_file_has_it() {
     check(
         &["nextn.embed_tokens.weight", "nextn.shared_head_head.weight"],
         Draft { own_embedding: true, own_head: true, ..draft },
-        &["blk.3.nextn.embed_tokens.weight", "blk.3.nextn.shared_head_head.weight", "blk.3.nextn.eh_proj.weight"],
+        &[
+            "blk.3.nextn.embed_tokens.weight",
+            "blk.3.nextn.shared_head_head.weight",
+            "blk.3.nextn.eh_proj.weight",
+        ],
     );
     let without_norm = ["nextn.eh_proj.weight", "nextn.shared_head_head.weight", "output.weight"];
     let (found, weights) = names(&without_norm);
@@ -257,7 +264,12 @@ fn close_names_and_impossible_numbers_are_refused() {
     };
     let deepseek = |key: &str| format!("deepseek2.{key}");
     check("tiny-glm-dsa", "general.architecture", "glm5-next".into(), "GLM-5.3-Flash has linear attention");
-    check("tiny-llama", "general.architecture", "gpt-oss".into(), "supported: deepseek2, deepseek32, glm-dsa");
+    check(
+        "tiny-llama",
+        "general.architecture",
+        "gpt-oss".into(),
+        "supported: deepseek2, deepseek32, glm-dsa",
+    );
     check("tiny-llama", "llama.block_count", 0u32.into(), "1 to 512");
     check("tiny-llama", "llama.attention.head_count_kv", 3u32.into(), "a divisor of 8 heads");
     check("tiny-llama", "llama.rope.dimension_count", 16u32.into(), "the head size 64");

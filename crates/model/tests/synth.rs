@@ -45,7 +45,8 @@ fn a_written_model_reads_back_as_it_was_described() {
         for t in r.tensors() {
             let mut values = vec![0.0; t.elements() as usize];
             t.quant.decode(r.bytes(t), &mut values);
-            let rms = (values.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>() / values.len() as f64).sqrt();
+            let rms =
+                (values.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>() / values.len() as f64).sqrt();
             assert!(rms.is_finite() && rms > 0.0 && rms < 1.5, "{name} {}: {rms}", t.name);
         }
     }
@@ -56,7 +57,8 @@ fn a_matrix_takes_unit_variance_to_unit_variance() {
     let dir = tempfile::tempdir().unwrap();
     let h = header("tiny-qwen3", &[], "q4_k_m");
     let r = Reader::open(&write(dir.path(), "m.gguf", &h, &Layout::default())).unwrap();
-    for (name, want) in [("blk.0.attn_q.weight", 1.0), ("blk.1.ffn_down.weight", 1.0), ("output.weight", 9.0)] {
+    for (name, want) in [("blk.0.attn_q.weight", 1.0), ("blk.1.ffn_down.weight", 1.0), ("output.weight", 9.0)]
+    {
         let t = r.tensor(name).unwrap();
         let mut w = vec![0.0; t.elements() as usize];
         t.quant.decode(r.bytes(t), &mut w);
@@ -118,7 +120,10 @@ fn q1_order_and_parts_change_no_tensor() {
                 assert_ne!(names(r), names(&plain));
                 assert_eq!(r.files().len() > 1, split.is_some());
                 let rows = plan(&described(r), &|n| r.tensor(n), 2).unwrap();
-                assert_eq!(rows[1].ops.len(), plan(&described(&plain), &|n| plain.tensor(n), 2).unwrap()[1].ops.len());
+                assert_eq!(
+                    rows[1].ops.len(),
+                    plan(&described(&plain), &|n| plain.tensor(n), 2).unwrap()[1].ops.len()
+                );
             }
             assert_eq!(like.meta().get("tokenizer.ggml.tokens"), plain.meta().get("tokenizer.ggml.tokens"));
         }

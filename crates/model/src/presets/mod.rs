@@ -96,6 +96,20 @@ impl Preset {
         self.fit_index_types()
     }
 
+    /// Give the trunk `n` layers; of leading dense ones there are then at most so many.
+    ///
+    /// # Errors
+    /// If a key is missing.
+    pub fn set_layers(&mut self, n: u32) -> Result<()> {
+        let arch: String = self.meta.need("general.architecture")?;
+        let may = |key: &str| self.meta.may::<u32>(&format!("{arch}.{key}"));
+        let next = may("nextn_predict_layers")?.unwrap_or(0);
+        if may("leading_dense_block_count")?.is_some_and(|lead| lead > n) {
+            self.meta.set(&format!("{arch}.leading_dense_block_count"), n);
+        }
+        self.set("block_count", &n.saturating_add(next).to_string())
+    }
+
     /// The list of selecting layers is as long as the trunk.
     fn fit_index_types(&mut self) -> Result<()> {
         if self.index == Index::Shared {
@@ -113,7 +127,8 @@ impl Preset {
 
     /// Is an optional tensor in its files? None: as usual.
     fn has(&self, name: &str) -> Option<bool> {
-        let ends = |end: &str| name.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+        let ends =
+            |end: &str| name.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
         self.has.iter().find(|(end, _)| ends(end)).map(|(_, there)| *there)
     }
 
@@ -167,7 +182,9 @@ impl Preset {
             let first = |n: &str| n.strip_prefix("blk.0.indexer.").map(str::to_owned);
             let copies: Vec<_> = shapes
                 .iter()
-                .filter_map(|(n, ne)| Some((format!("blk.{}.indexer.{}", hyper.layers, first(n)?), ne.clone())))
+                .filter_map(|(n, ne)| {
+                    Some((format!("blk.{}.indexer.{}", hyper.layers, first(n)?), ne.clone()))
+                })
                 .collect();
             shapes.extend(copies);
         }

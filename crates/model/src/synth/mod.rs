@@ -62,7 +62,9 @@ impl Order {
             Order::AsIs => {}
             Order::Reversed => all.reverse(),
             Order::KvFirst => {
-                all.sort_by_key(|t| (name(t).contains("attn_q") || name(t).contains("gate"), name(t).to_owned()));
+                all.sort_by_key(|t| {
+                    (name(t).contains("attn_q") || name(t).contains("gate"), name(t).to_owned())
+                });
             }
             Order::Shuffled(seed) => {
                 let mut rng = Rng::new(seed, "order");
@@ -178,7 +180,13 @@ fn deviation(t: &TensorInfo, tied: bool) -> f32 {
     let unit = 1.0 / (t.ne[0] as f32).sqrt();
     match t.name.as_str() {
         "output.weight" => LOGITS * unit,
-        "token_embd.weight" => if tied { LOGITS * unit } else { 1.0 },
+        "token_embd.weight" => {
+            if tied {
+                LOGITS * unit
+            } else {
+                1.0
+            }
+        }
         n if n.ends_with("norm.weight") => 0.1,
         n if n.ends_with(".bias") => 0.05,
         _ => unit,

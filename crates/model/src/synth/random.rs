@@ -10,7 +10,8 @@ impl Rng {
     /// A stream of its own for each seed and name.
     pub fn new(seed: u64, name: &str) -> Rng {
         // FNV-1a
-        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+        let hash =
+            name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
         Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ hash)
     }
 
@@ -47,7 +48,9 @@ impl Rng {
 pub fn fill(quant: QuantType, std: f32, rng: &mut Rng, out: &mut [u8]) {
     assert!(out.len().is_multiple_of(quant.block_bytes()) && quant.is_weight(), "whole blocks of weights");
     match quant {
-        QuantType::F32 => out.as_chunks_mut::<4>().0.iter_mut().for_each(|b| *b = (rng.normal() * std).to_le_bytes()),
+        QuantType::F32 => {
+            out.as_chunks_mut::<4>().0.iter_mut().for_each(|b| *b = (rng.normal() * std).to_le_bytes())
+        }
         QuantType::F16 => out.as_chunks_mut::<2>().0.iter_mut().for_each(|b| *b = half(rng.normal() * std)),
         QuantType::BF16 => out.as_chunks_mut::<2>().0.iter_mut().for_each(|b| {
             let [_, _, low, high] = (rng.normal() * std).to_le_bytes();
