@@ -50,7 +50,8 @@ impl Rank {
 
     /// A value's rows; logits have rows only for those wanted.
     pub(crate) fn value(&self, place: &Place) -> Rows<'_> {
-        rows(&self.values, place)
+        let data = &self.values[place.slot];
+        Rows::new(data, place.width, data.len().checked_div(place.width).unwrap_or(0))
     }
 
     /// Runs an op that needs no other rank.
@@ -92,7 +93,7 @@ impl Rank {
     fn compute(&mut self, step: &Step<'_>, at: usize, j: usize, out: &mut [f32]) {
         let Rank { plan, weights, values, caches, scratch, .. } = self;
         let (op, w) = (&plan.ops[at], weights[at].as_slice());
-        let x = |i: usize| rows(values, &op.inputs[i]);
+        let x = |i: usize| Rows::new(&values[op.inputs[i].slot], op.inputs[i].width, step.batch.rows());
         let product = &mut scratch.product;
         match &op.kind {
             Kind::Embed => ops::embed::embed(step, &w[0], out),
@@ -131,11 +132,6 @@ impl Rank {
             Kind::Sum => unreachable!("sums are run over all ranks at once"),
         }
     }
-}
-
-fn rows<'a>(values: &'a [Vec<f32>], place: &Place) -> Rows<'a> {
-    let data = &values[place.slot];
-    Rows::new(data, place.width, data.len().checked_div(place.width).unwrap_or(0))
 }
 
 /// A plan must hold ops that its ranks share.

@@ -1,5 +1,5 @@
 //! What the tests share: goldens, models opened over some ranks, steps and probes.
-#![allow(dead_code, clippy::unwrap_used)]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use npyz::npz::NpzArchive;
 use shardwright_cpu::{Activations, CpuExecutor, CpuOptions};
@@ -223,4 +223,19 @@ pub fn argmax(row: &[f32]) -> u32 {
 pub fn apart(a: &[f32], b: &[f64]) -> f64 {
     assert_eq!(a.len(), b.len());
     a.iter().zip(b).map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max)
+}
+
+/// Greedy tokens after a prompt, one step each, through candidates.
+pub fn greedy(exec: &mut CpuExecutor, prompt: &[u32], n: usize) -> Vec<u32> {
+    let mut ids = prompt.to_vec();
+    let mut done = 0;
+    while ids.len() < prompt.len() + n {
+        let out = exec.step(&step_of(&[(&ids[done..], done, &TABLE)], Want::Candidates)).unwrap();
+        done = ids.len();
+        match out.rows.last() {
+            Some(RowOutput::Candidates { ids: best, .. }) => ids.push(best[0]),
+            other => panic!("{other:?}"),
+        }
+    }
+    ids.split_off(prompt.len())
 }

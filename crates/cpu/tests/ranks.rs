@@ -1,0 +1,54 @@
+//! Tensor parallelism: any legal number of ranks gives the same tokens, and logits within the limit.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::*;
+use shardwright_model::exec::{Executor, Want};
+use shardwright_model::hyper::Options;
+
+fn check_ranks(name: &str, setup: Setup) {
+    let gold = Gold::open(&format!("golden/{name}.npz")).unwrap();
+    let mut exec = open(&files(name)[0], setup);
+    let n = setup.ranks;
+    for p in 0..gold.prompts() {
+        let ids = gold.ids(p);
+        let mut taps = Taps::default();
+        let step = step_of(&[(&ids, 0, &TABLE)], Want::Logits);
+        let got = logits(&exec.step_probed(&step, Some(&mut taps)).unwrap());
+        for (i, at) in gold.ints(&format!("p{p}_logit_pos")).into_iter().enumerate() {
+            let off = apart(&got[at], gold.at(&format!("p{p}_logits"), &[i]));
+            assert!(off <= limit(name), "{name} over {n} p{p} position {at}: {off}");
+            assert_eq!(taps.row("logits", at), got[at], "what a probe sees is what is answered");
+        }
+        let prompt = ids.len() - gold.all(&format!("p{p}_greedy_margin")).len();
+        assert_eq!(
+            greedy(&mut exec, &ids[..prompt], ids.len() - prompt),
+            ids[prompt..],
+            "{name} over {n} p{p}"
+        );
+    }
+}
+
+#[test]
+fn every_legal_number_of_ranks_gives_the_same_tokens() {
+    for (name, _) in goldens() {
+        let legal = legal(&files(&name)[0]);
+        assert!(legal.contains(&2), "{name}: {legal:?}");
+        if name == "glm-dsa-tp8-kq" {
+            assert!([1, 2, 4, 8].iter().all(|n| legal.contains(n)), "{legal:?}");
+        }
+        for n in legal.into_iter().filter(|n| [2, 3, 4, 5, 8].contains(n)) {
+            println!("{name} over {n}");
+            check_ranks(&name, over(n));
+        }
+    }
+}
+
+#[test]
+fn a_dealt_embedding_gives_the_same_tokens() {
+    let options = Options { deal_embedding: true, ..Options::default() };
+    for name in ["llama-f32", "glm-dsa-tp8-kq"] {
+        check_ranks(name, Setup { options, ..over(2) });
+    }
+}
