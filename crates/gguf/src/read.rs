@@ -99,6 +99,38 @@ impl Reader {
         Ok(())
     }
 
+    /// Adds the tensors of a companion that are not here yet: a next-token layer in a file of its own, which may repeat
+    /// the embedding. The metadata stays as it is.
+    ///
+    /// # Errors
+    /// A companion that adds nothing, or whose tensor of a known name has another shape.
+    pub fn attach(&mut self, companion: Reader) -> Result<()> {
+        let known = |t: &TensorInfo| self.tensor(&t.name).map(|mine| mine.ne);
+        let wrong = |t: &&TensorInfo| known(t).is_some_and(|ne| ne != t.ne);
+        let refuse =
+            |name: &str, why| Err(Error::Tensor { name: name.into(), why }.in_file(&companion.files[0]));
+        if let Some(t) = companion.tensors.iter().find(wrong) {
+            return refuse(
+                &t.name,
+                format!("has shape {:?}, but {:?} in the model", t.ne, known(t).unwrap_or_default()),
+            );
+        }
+        let new: Vec<TensorInfo> = companion.tensors.iter().filter(|t| known(t).is_none()).cloned().collect();
+        if new.is_empty() {
+            let name = companion.tensors.first().map_or("", |t| &t.name);
+            return refuse(name, "is in the model already, as all others of this file".into());
+        }
+        let first = self.files.len();
+        for t in new {
+            self.index.insert(t.name.clone(), self.tensors.len());
+            self.tensors.push(TensorInfo { file: first + t.file, ..t });
+        }
+        self.files.extend(companion.files);
+        self.maps.extend(companion.maps);
+        self.warnings.extend(companion.warnings);
+        Ok(())
+    }
+
     /// The metadata, of the first part if the model is split.
     pub fn meta(&self) -> &Meta {
         &self.meta
