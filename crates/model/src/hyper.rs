@@ -289,9 +289,8 @@ impl Source<'_> {
     /// If a key is missing or makes no sense.
     pub fn hyper(&self, arch: &'static str, attention: Attention, moe: Option<Moe>) -> Result<Hyper> {
         let layers = self.trunk()?;
-        if self.has("blk.0.attn_norm.weight", true)
-            < self.has(&format!("blk.{layers}.nextn.eh_proj.weight"), false)
-        {
+        let next = format!("blk.{layers}.nextn.eh_proj.weight");
+        if !self.has("blk.0.attn_norm.weight", true) && self.has(&next, false) {
             let why =
                 "this file holds only the next-token layer: open the trunk's file, and add this one to it"
                     .into();

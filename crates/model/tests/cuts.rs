@@ -1,5 +1,6 @@
 //! How descriptions are cut over ranks: every weight in its place once, no value overwritten while it is needed, and
 //! the numbers of ranks that work.
+#![allow(clippy::unwrap_used)]
 
 mod util;
 

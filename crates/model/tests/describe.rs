@@ -1,10 +1,11 @@
 //! How headers become numbers and descriptions: the rules for missing keys, and the printed descriptions of one tiny
 //! model of each architecture.
+#![allow(clippy::unwrap_used)]
 
 mod util;
 
 use shardwright_gguf::Value;
-use shardwright_model::hyper::{Attention, Draft, Hyper, Indexer, Mla, Options};
+use shardwright_model::hyper::{Attention, Draft, Hyper, Indexer, Mla, Options, Source};
 use shardwright_model::op::{Gating, GroupScore, Kind, RopeStyle};
 use shardwright_model::{arch, dump, presets};
 use util::{golden, header, meta, planned, preset, read};
@@ -243,11 +244,15 @@ fn a_next_token_layer_is_taken_as_the_file_has_it() {
 }
 
 #[test]
-fn a_file_of_the_next_token_layer_alone_keeps_that_layer_s_parts() {
-    // nothing of the trunk's layers is there: what the layers have is seen on the last block
+fn a_file_of_the_next_token_layer_alone_is_named_as_such() {
     let m = meta("tiny-glm4moe", &[], &[]);
-    let tensors = ["blk.3.nextn.eh_proj.weight", "blk.3.attn_q.bias", "blk.3.exp_probs_b.bias"];
-    let h = read(&m, &tensors).unwrap();
+    let has = |name: &str| Some(name.starts_with("blk.3."));
+    let source = Source { meta: &m, has: &has, options: Options::default() };
+    let text = arch::read(&source).unwrap_err().to_string();
+    assert!(text.contains("holds only the next-token layer"), "{text}");
+    // beside its trunk it is as good as in one file
+    let both = ["nextn.eh_proj.weight", "attn_q.bias", "exp_probs_b.bias"];
+    let h = read(&m, &both).unwrap();
     let weights: Vec<String> = arch::draft(&h).unwrap().weights().map(|w| w.name.clone()).collect();
     for name in ["blk.3.attn_q.bias", "blk.3.exp_probs_b.bias", "blk.3.ffn_down_exps.weight"] {
         assert!(weights.iter().any(|w| w == name), "{name} in {weights:?}");

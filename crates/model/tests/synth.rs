@@ -1,4 +1,5 @@
 //! Written models: readable, the same in any order and any parts, fused bit by bit, sparse in no time.
+#![allow(clippy::unwrap_used)]
 
 mod util;
 
