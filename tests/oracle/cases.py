@@ -6,13 +6,13 @@
 CASES.md holds the builders of the files (`chain.py`, `ref.py`) and each case's own lines that call them, as fenced
 blocks named in the fence. They are run from there, in a folder of their own; what must come out is written here.
 """
+import importlib
 import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
-import time
 
 import numpy as np
 
@@ -22,6 +22,15 @@ TOLERANCE = 0.01
 PARIS = list(b"Paris is the capital of")
 ZEBRA = list(b"zebra")
 MIB = 1 << 20
+# A child's peak memory starts at that of the process it was forked from, hence a small one between it and us.
+MEASURE = """
+import json, os, sys, time
+start = time.monotonic()
+_, status, usage = os.wait4(os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ), 0)
+took = time.monotonic() - start
+with open(sys.argv[1], "w") as f:
+    json.dump([os.waitstatus_to_exitcode(status), took, usage.ru_maxrss * 1024], f)
+"""
 
 
 class Cases:
@@ -43,6 +52,10 @@ class Cases:
         space = {}
         exec(self.blocks[case], space)
         return space
+
+    def maker(self, module, name):
+        """A function of the document's modules."""
+        return getattr(importlib.import_module(module), name)
 
     def logprobs(self, model, ids, *flags):
         """After the last of these ids."""
@@ -69,21 +82,21 @@ class Cases:
         self.tally.run(name, lambda: self.refusal(args, says, seconds, memory))
 
     def refusal(self, args, says, seconds, memory):
-        start = time.monotonic()
-        child = subprocess.Popen([self.engine.path, *map(str, args)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        said = child.stderr.read().decode("utf-8", "replace")
-        _, status, usage = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
-        took, peak = time.monotonic() - start, usage.ru_maxrss * 1024
+        report = os.path.abspath("report")
+        measure = [sys.executable, "-S", "-c", MEASURE, report, self.engine.path, *map(str, args)]
+        said = subprocess.run(measure, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE).stderr.decode("utf-8", "replace")
+        with open(report) as f:
+            status, took, peak = json.load(f)
         errors = [line for line in said.splitlines() if not line.startswith(("note:", "warning:"))]
-        good = child.returncode == 1 and len(errors) == 1 and "internal error" not in said
+        good = status == 1 and len(errors) == 1 and "internal error" not in said
         good &= all(s.lower() in said.lower() for s in says) and took <= seconds and peak <= memory
-        return good, f"exit {child.returncode}, {took:.2f} s, {peak // MIB} MiB: {said.strip()[:200]}"
+        return good, f"exit {status}, {took:.2f} s, {peak // MIB} MiB: {said.strip()[:200]}"
 
 
 def g1(c):
     say = [("A", [b"Hi", b" you"])]
-    ids = c.build("g1")["chain"]("g1_plain.gguf", say)
+    c.build("g1")
+    ids = c.maker("chain", "chain")("g1_plain.gguf", say)
     want = [ids[b"Hi"], ids[b" you"], ids["<eos>"]]
     parts = [f"snap/{f}" for f in sorted(os.listdir("snap"))]
     parts += sorted(f for f in os.listdir() if f.startswith("sz-"))
@@ -114,8 +127,8 @@ def values(c, path):
     found = {}
     with open(path, "rb") as f:
         data = f.read()
-    for tensor in json.loads(c.engine.call("inspect", path, "--json"))["tensors"]:
-        four = set(np.frombuffer(data, "<f4", 4, tensor["file_offset"]).tolist())
+    for tensor in json.loads(c.engine.call("inspect", path, "--json", "--tensors"))["tensors"]:
+        four = set(np.frombuffer(data, "<f4", 4, tensor["offset"]).tolist())
         found[tensor["name"]] = four.pop() if len(four) == 1 else None
     return found
 
@@ -137,7 +150,7 @@ def g4(c):
         with open(f"g4_{name}.gguf", "wb") as f:
             f.write(data)
         c.refused(f"G4 {name}", ["inspect", f"g4_{name}.gguf"], says)
-    c.build("g1")["chain"]("g4_v3.gguf", [("A", [b"Hi"])])
+    c.maker("chain", "chain")("g4_v3.gguf", [("A", [b"Hi"])])
     with open("g4_v3.gguf", "rb") as f:
         data = bytearray(f.read())
     for version in (2, 3):
@@ -176,10 +189,11 @@ def not_legal(c, model, n):
 
 
 def q2(c):
-    space = c.build("q2")
+    c.build("q2")
+    mla = c.maker("ref", "mla")
     c.top("Q2 q2_mixed", "q2_mixed.gguf", PARIS, [(72, -1.0794), (164, -1.5399), (11, -2.1099)])
     for t in ("F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"):
-        forward = space["mla"](f"q2_{t}.gguf", types={"exps": t, "attn_q_a": t, "attn_kv_a_mqa": t})
+        forward = mla(f"q2_{t}.gguf", types={"exps": t, "attn_q_a": t, "attn_kv_a_mqa": t})
         c.near(f"Q2 q2_{t}", f"q2_{t}.gguf", PARIS, forward(PARIS)[-1])
     run = ["logits", "--model", "q2_type41.gguf", "--ids", c.engine.ids(ZEBRA), "--out", "q2.out"]
     c.refused("Q2 q2_type41", run, ["41", "blk.1.ffn_down.weight"])
@@ -194,7 +208,7 @@ Q3_MODELS = {
 
 
 def q3(c):
-    mla = c.build("q1")["mla"]
+    mla = c.maker("ref", "mla")
     for name, sizes in Q3_MODELS.items():
         path = f"q3_{name}.gguf"
         alone = mla(path, **sizes)(ZEBRA)[-1]
@@ -206,7 +220,8 @@ def q3(c):
 
 
 def m1(c):
-    space = c.build("m1")
+    c.build("m1")
+    mla = c.maker("ref", "mla")
     c.top("M1 no key, bias", "m1_a.gguf", ZEBRA, [(82, -0.4331)])
     c.top("M1 no key, no bias", "m1_b.gguf", ZEBRA, [(82, -0.0090)])
     for name, gating, chosen in (("a", 0, "sigmoid"), ("b", 0, "softmax")):
@@ -214,14 +229,14 @@ def m1(c):
         said = c.engine.stderr
         c.tally.say(chosen in said and "exp_probs_b" in said, f"M1 {name} says what it chose and why", said.strip()[:200])
     for name, gating in (("c", 1), ("d", 2)):
-        forward = space["mla"](f"m1_{name}.gguf", gating=gating)
+        forward = mla(f"m1_{name}.gguf", gating=gating)
         c.near(f"M1 gating {gating}", f"m1_{name}.gguf", ZEBRA, forward(ZEBRA)[-1])
     run = ["logits", "--model", "m1_e.gguf", "--ids", c.engine.ids(ZEBRA), "--out", "m1.out"]
     c.refused("M1 gating 9", run, ["expert_gating_func", "9"])
 
 
 def m3(c):
-    mla = c.build("q1")["mla"]
+    mla = c.maker("ref", "mla")
     mla("y2.gguf", mult=0.707)
     mla("y0.gguf", yarn=None)
     c.top("M3 log multiplier 0.0707", "y2.gguf", ZEBRA, [(82, -0.2997), (162, -2.2521)])

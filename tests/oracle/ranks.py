@@ -45,7 +45,11 @@ def main(binary, oracle, *only):
         gold = np.load(os.path.join(oracle, "golden", f"{name}.npz"))
         for file in index[name]["files"]:
             model = os.path.join(oracle, "models", file)
-            legal = legal_ranks(engine, model)
+            try:
+                legal = legal_ranks(engine, model)
+            except Failed as e:
+                tally.say(False, f"{file} plan", str(e))
+                continue
             must = AT_LEAST.get(name, (1, 2))
             tally.say(set(must) <= set(legal), f"{file} legal ranks", f"{legal}")
             for n in COUNTS:
