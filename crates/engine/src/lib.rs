@@ -1,1 +1,11 @@
 //! Decides which tokens run in the next step, and what comes of them.
+#![forbid(unsafe_code)]
+
+pub mod error;
+pub mod generate;
+pub mod pager;
+pub mod reader;
+pub mod request;
+pub mod sample;
+
+pub use error::{Error, Result};

@@ -2,18 +2,40 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+mod compare;
+mod progress;
+mod table;
 mod wire;
 
-use clap::{Parser, Subcommand};
+use clap::{ArgAction, Parser, Subcommand};
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 /// Runs GGUF-quantized giants tensor-parallel, and proves its answers right.
 #[derive(Parser)]
-#[command(name = "shardwright", version = env!("SHARDWRIGHT_VERSION"), arg_required_else_help = true)]
-struct Cli {
+#[command(name = "shardwright", version = env!("SHARDWRIGHT_VERSION"), arg_required_else_help = true, after_help = AFTER)]
+pub(crate) struct Cli {
+    /// Say more on standard error; twice for still more. RUST_LOG, if set, decides instead.
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    verbose: u8,
+    /// Only errors on standard error.
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    quiet: bool,
     #[command(subcommand)]
     command: Command,
 }
+
+const AFTER: &str = "\
+Examples:
+  shardwright run model.gguf                      chat
+  shardwright run model.gguf -p \"Why is sky blue?\" one answer
+  shardwright inspect model.gguf                  what is in the file
+  shardwright plan model.gguf --tp 8              memory per rank, bytes a token
+
+Any part of a split file stands for the whole: model-00001-of-00011.gguf.
+
+Exit status: 0 done, 1 failed (one line on standard error says why), 2 wrong usage, 130 stopped by Ctrl-C.
+Colours follow NO_COLOR, the log follows RUST_LOG.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -29,8 +51,23 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
-        Command::Run(a) => commands::run::run(&a),
+    std::panic::set_hook(Box::new(report_panic));
+    let cli = Cli::parse();
+    start_log(&cli);
+    match dispatch(cli.command) {
+        Ok(code) => code,
+        // The reader of our output has gone: nothing is wrong and nobody listens.
+        Err(e) if is_closed_pipe(&e) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("error: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Run(a) => return commands::run::run(&a),
         Command::Inspect(a) => commands::inspect::run(&a),
         Command::Plan(a) => commands::plan::run(&a),
         Command::Verify(a) => commands::verify::run(&a),
@@ -39,12 +76,48 @@ fn main() -> ExitCode {
         Command::Generate(a) => commands::generate::run(&a),
         Command::Tokenize(a) => commands::tokenize::run(&a),
         Command::Completions(a) => commands::completions::run(&a),
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn is_closed_pipe(e: &anyhow::Error) -> bool {
+    let io = |cause: &(dyn std::error::Error + 'static)| {
+        cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == ErrorKind::BrokenPipe)
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("error: {e:#}");
-            ExitCode::FAILURE
-        }
-    }
+    e.chain().any(io)
+}
+
+/// Lines such as `note: ...`, without times or module names: they are for a person.
+fn start_log(cli: &Cli) {
+    let level = match (cli.quiet, cli.verbose) {
+        (true, _) => "error",
+        (_, 0) => "shardwright=info",
+        (_, 1) => "shardwright=debug",
+        _ => "shardwright=trace",
+    };
+    let line = |buffer: &mut env_logger::fmt::Formatter, record: &log::Record<'_>| {
+        let word = match record.level() {
+            log::Level::Error => "error",
+            log::Level::Warn => "warning",
+            log::Level::Info => "note",
+            log::Level::Debug => "debug",
+            log::Level::Trace => "trace",
+        };
+        let style = buffer.default_level_style(record.level());
+        writeln!(buffer, "{style}{word}{style:#}: {}", record.args())
+    };
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level)).format(line).init();
+}
+
+/// A panic is always our own fault; no file or flag should cause one.
+fn report_panic(info: &std::panic::PanicHookInfo<'_>) {
+    let what = info.payload_as_str().unwrap_or("no message");
+    let place = info.location().map_or(String::new(), |l| format!(" at {}:{}", l.file(), l.line()));
+    let what = what.replace('\n', " ");
+    let home = env!("CARGO_PKG_REPOSITORY");
+    // A closed standard error must not panic inside the panic.
+    let _ = writeln!(
+        std::io::stderr(),
+        "error: internal error{place}: {what}; please report it at {home}/issues"
+    );
 }

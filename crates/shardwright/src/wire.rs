@@ -1,1 +1,371 @@
-//! Opens a file, picks a backend, makes an executor or an engine.
+//! Opens a file, picks a backend, makes an executor.
+
+use anyhow::{Context, anyhow, bail};
+use shardwright_cpu::{Activations, CpuExecutor, CpuOptions};
+use shardwright_gguf::{Reader, Value};
+use shardwright_model::arch;
+use shardwright_model::exec::{BLOCK, Executor};
+use shardwright_model::hyper::{Hyper, Options, Source};
+use shardwright_model::op::Description;
+use shardwright_model::plan::{RankPlan, plan};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Which model to open, and how to read its header.
+#[derive(clap::Args, Debug)]
+pub(crate) struct ModelArgs {
+    #[command(flatten)]
+    which: Which,
+    /// Read a metadata key as this value instead; TYPE is int, float, bool or str. May be repeated.
+    #[arg(long, value_name = "KEY=TYPE:VALUE")]
+    override_kv: Vec<Override>,
+    /// Attend to all positions, ignoring the file's sparse-attention indexer.
+    #[arg(long)]
+    dense_attention: bool,
+    /// Deal the embedding's rows over the ranks instead of holding it whole on each.
+    #[arg(long)]
+    deal_embedding: bool,
+}
+
+#[derive(clap::Args, Debug)]
+#[group(required = true, multiple = false)]
+struct Which {
+    /// A GGUF file; of a split one, any part.
+    #[arg(value_name = "MODEL", id = "MODEL")]
+    file: Option<PathBuf>,
+    /// The same as MODEL.
+    #[arg(short, long, value_name = "MODEL")]
+    model: Option<PathBuf>,
+    /// The small demo model that comes with Shardwright.
+    #[arg(long)]
+    demo: bool,
+}
+
+/// Where and how to run.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct BackendArgs {
+    /// Ranks to cut the model over.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    tp: u32,
+    /// auto, cpu or cuda[:i,...].
+    #[arg(long, default_value = "auto")]
+    device: Device,
+    /// What the CPU computes products with: f32 is exact, q8 rounds activations to 8 bits.
+    #[arg(long, value_name = "f32|q8", default_value = "f32", value_parser = ["f32", "q8"])]
+    activations: String,
+    /// CPU threads [default: all cores].
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    threads: Option<u32>,
+    /// Start even if the model does not seem to fit into memory.
+    #[arg(long)]
+    no_memory_check: bool,
+}
+
+impl BackendArgs {
+    /// The same, but one rank and exact: what others are compared with.
+    pub(crate) fn reference(&self) -> BackendArgs {
+        BackendArgs { tp: 1, activations: "f32".into(), ..self.clone() }
+    }
+
+    /// How far from the reference a row may be, over its root mean square: nothing where the same sums are made in
+    /// the same order.
+    pub(crate) fn tolerance(&self) -> f64 {
+        match (activations(&self.activations), self.tp) {
+            (Activations::Q8, _) => 0.2,
+            (Activations::F32, 1) => 0.0,
+            (Activations::F32, _) => 1e-4,
+        }
+    }
+}
+
+/// `--device`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Device {
+    Cpu,
+    Cuda,
+}
+
+impl FromStr for Device {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Device, String> {
+        let is_index = |i: &str| i.parse::<u32>().is_ok();
+        match s.split_once(':') {
+            None if s == "auto" || s == "cpu" => Ok(Device::Cpu),
+            None if s == "cuda" => Ok(Device::Cuda),
+            Some(("cuda", list)) if list.split(',').all(is_index) => Ok(Device::Cuda),
+            _ => Err("must be auto, cpu, cuda or a list such as cuda:0,1".into()),
+        }
+    }
+}
+
+/// `--override-kv`.
+#[derive(Clone, Debug, PartialEq)]
+struct Override {
+    key: String,
+    value: Value,
+}
+
+impl FromStr for Override {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Override, String> {
+        let form = "must look like KEY=TYPE:VALUE, with TYPE one of int, float, bool, str";
+        let (key, typed) = s.split_once('=').ok_or(form)?;
+        let (kind, text) = typed.split_once(':').ok_or(form)?;
+        let fit = |e: &dyn std::fmt::Display| format!("`{text}` is no {kind}: {e}");
+        let value = match kind {
+            "int" => Value::I64(text.parse().map_err(|e| fit(&e))?),
+            "float" => Value::F64(text.parse().map_err(|e| fit(&e))?),
+            "bool" => Value::Bool(text.parse().map_err(|e| fit(&e))?),
+            "str" => Value::String(text.as_bytes().to_vec()),
+            _ => return Err(form.into()),
+        };
+        if key.is_empty() || key == "general.alignment" || key.starts_with("split.") {
+            return Err(format!("`{key}` cannot be overridden: it is needed to read the file"));
+        }
+        Ok(Override { key: key.to_owned(), value })
+    }
+}
+
+/// A model file, its header understood.
+pub(crate) struct Opened {
+    pub(crate) reader: Arc<Reader>,
+    pub(crate) hyper: Hyper,
+}
+
+/// What an executor is made for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Size {
+    /// Most tokens of a sequence, and of all sequences together.
+    pub(crate) context: usize,
+    /// Most rows of a step.
+    pub(crate) rows: usize,
+}
+
+impl ModelArgs {
+    /// The file alone, overrides applied, its oddities told.
+    pub(crate) fn read(&self) -> anyhow::Result<Reader> {
+        match (&self.which.file, &self.which.model) {
+            (Some(path), _) | (_, Some(path)) => self.read_at(path),
+            _ => self.read_at(&demo()?),
+        }
+    }
+
+    fn read_at(&self, path: &Path) -> anyhow::Result<Reader> {
+        let mut reader = Reader::open(path)?;
+        for o in &self.override_kv {
+            log::debug!("`{}` is taken to be {:?}", o.key, o.value);
+            reader.meta_mut().set(&o.key, o.value.clone());
+        }
+        for warning in reader.warnings() {
+            log::warn!("{warning}");
+        }
+        Ok(reader)
+    }
+
+    /// What the user chose about the description.
+    pub(crate) fn options(&self) -> Options {
+        Options { deal_embedding: self.deal_embedding, dense_attention: self.dense_attention }
+    }
+
+    /// The file and the numbers of its model.
+    pub(crate) fn open(&self) -> anyhow::Result<Opened> {
+        self.understand(self.read()?)
+    }
+
+    /// Another file, read in the same way.
+    pub(crate) fn open_at(&self, path: &Path) -> anyhow::Result<Opened> {
+        self.understand(self.read_at(path)?)
+    }
+
+    fn understand(&self, reader: Reader) -> anyhow::Result<Opened> {
+        let has = |name: &str| Some(reader.tensor(name).is_some());
+        let source = Source { meta: reader.meta(), has: &has, options: self.options() };
+        let hyper = arch::read(&source).with_context(|| reader.files()[0].display().to_string())?;
+        for note in &hyper.notes {
+            log::info!("{note}");
+        }
+        Ok(Opened { reader: Arc::new(reader), hyper })
+    }
+}
+
+/// The demo model: in the source tree, or in the share folder beside the executable's.
+fn demo() -> anyhow::Result<PathBuf> {
+    const NAME: &str = "shardwright-demo.gguf";
+    let exe = std::env::current_exe().ok();
+    let beside = exe.as_deref().and_then(Path::parent);
+    let places = [
+        beside.map(|d| d.join(NAME)),
+        beside.map(|d| d.join("../share/shardwright").join(NAME)),
+        Some(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo").join(NAME)),
+    ];
+    places.into_iter().flatten().find(|p| p.is_file()).ok_or_else(|| {
+        anyhow!(
+            "the demo model {NAME} is not in this copy of Shardwright; name a GGUF file instead of --demo"
+        )
+    })
+}
+
+impl Opened {
+    /// Makes what runs the model's steps, after seeing that it fits.
+    pub(crate) fn executor(&self, args: &BackendArgs, size: Size) -> anyhow::Result<Box<dyn Executor>> {
+        if args.device == Device::Cuda {
+            bail!("this build has no CUDA backend yet; use `--device cpu`");
+        }
+        let trunk = arch::describe(&self.hyper);
+        let find = |name: &str| self.reader.tensor(name);
+        let plans = plan(&trunk, &find, args.tp as usize)?;
+        let blocks = size.context.div_ceil(BLOCK);
+        let needs = Needs {
+            weights: self.weight_bytes(&trunk),
+            cache: cache_bytes(&plans, blocks),
+            arena: arena_bytes(&plans, size.rows),
+        };
+        log::debug!("{needs}");
+        if !args.no_memory_check {
+            needs.check(available_memory())?;
+        }
+        let options = CpuOptions {
+            threads: threads(args),
+            rows: size.rows,
+            blocks,
+            context: size.context,
+            activations: activations(&args.activations),
+        };
+        Ok(Box::new(CpuExecutor::new(self.reader.clone(), (&trunk, plans), None, options)?))
+    }
+
+    /// Bytes of the file that a step may touch.
+    fn weight_bytes(&self, d: &Description) -> u64 {
+        let names: BTreeSet<&str> = d.weights().map(|w| w.name.as_str()).collect();
+        names.iter().filter_map(|name| self.reader.tensor(name)).map(|t| t.bytes).sum()
+    }
+}
+
+fn threads(args: &BackendArgs) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    args.threads.map_or_else(cores, |n| n as usize)
+}
+
+fn activations(name: &str) -> Activations {
+    if name == "q8" { Activations::Q8 } else { Activations::F32 }
+}
+
+/// Bytes that a run takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Needs {
+    weights: u64,
+    cache: u64,
+    arena: u64,
+}
+
+impl std::fmt::Display for Needs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [weights, cache, arena] = [self.weights, self.cache, self.arena].map(gib);
+        write!(f, "{weights} of weights, {cache} of cache and {arena} of working memory")
+    }
+}
+
+impl Needs {
+    fn check(&self, available: Option<u64>) -> anyhow::Result<()> {
+        let total = self.weights.saturating_add(self.cache).saturating_add(self.arena);
+        match available {
+            Some(available) if total > available => bail!(
+                "not enough memory: {} needed ({self}), {} available; \
+                 ask for a shorter context with `-c`, or go on anyway with `--no-memory-check`",
+                gib(total),
+                gib(available)
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn gib(bytes: u64) -> String {
+    format!("{:.2} GiB", bytes as f64 / (1u64 << 30) as f64)
+}
+
+/// Cache rows and values of the CPU backend are f32.
+const ELEMENT: u64 = size_of::<f32>() as u64;
+
+fn cache_bytes(plans: &[RankPlan], blocks: usize) -> u64 {
+    let a_token: usize = plans.iter().flat_map(|p| &p.caches).map(|c| c.width).sum();
+    (a_token as u64 * ELEMENT).saturating_mul((blocks * BLOCK) as u64)
+}
+
+fn arena_bytes(plans: &[RankPlan], rows: usize) -> u64 {
+    let a_row: usize = plans.iter().flat_map(|p| &p.slots).sum();
+    (a_row as u64 * ELEMENT).saturating_mul(rows as u64)
+}
+
+/// What the system can give without swapping; None where it does not say.
+fn available_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// Token ids from a file of numbers between white space.
+pub(crate) fn read_ids(path: &Path, vocab: usize) -> anyhow::Result<Vec<u32>> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let id = |word: &str| match word.parse::<u32>() {
+        Ok(id) if (id as usize) < vocab => Ok(id),
+        Ok(id) => Err(anyhow!("{}: token id {id} is not in the vocabulary of {vocab}", path.display())),
+        Err(_) => Err(anyhow!("{}: `{word}` is no token id", path.display())),
+    };
+    let ids: Vec<u32> = text.split_whitespace().map(id).collect::<anyhow::Result<_>>()?;
+    match ids.is_empty() {
+        true => bail!("{}: there are no token ids in it", path.display()),
+        false => Ok(ids),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overrides_are_typed() {
+        let check = |text: &str, expected: Option<Value>| {
+            assert_eq!(text.parse::<Override>().ok().map(|o| o.value), expected, "{text}");
+        };
+        check("a.b=int:-3", Some(Value::I64(-3)));
+        check("a.b=float:0.5", Some(Value::F64(0.5)));
+        check("a.b=bool:true", Some(Value::Bool(true)));
+        check("a.b=str:x=y:z", Some(Value::String(b"x=y:z".to_vec())));
+        for bad in ["a.b", "a.b=3", "a.b=int:x", "a.b=list:1", "=int:1", "split.count=int:1"] {
+            check(bad, None);
+        }
+    }
+
+    #[test]
+    fn devices_are_few() {
+        let check = |text: &str, expected: Option<Device>| {
+            assert_eq!(text.parse::<Device>().ok(), expected, "{text}");
+        };
+        check("auto", Some(Device::Cpu));
+        check("cpu", Some(Device::Cpu));
+        check("cuda", Some(Device::Cuda));
+        check("cuda:0,3", Some(Device::Cuda));
+        for bad in ["cuda:", "cuda:a", "cpu:0", "gpu", ""] {
+            check(bad, None);
+        }
+    }
+
+    #[test]
+    fn too_little_memory_is_refused_with_all_numbers() {
+        let g = 1 << 30;
+        let needs = Needs { weights: 3 * g, cache: 2 * g, arena: g };
+        assert!(needs.check(Some(6 * g)).is_ok());
+        assert!(needs.check(None).is_ok());
+        let text = needs.check(Some(6 * g - 1)).unwrap_err().to_string();
+        for number in ["6.00 GiB needed", "3.00 GiB of weights", "2.00 GiB of cache", "available"] {
+            assert!(text.contains(number), "{text}");
+        }
+        assert!(Needs { weights: u64::MAX, cache: 1, arena: 0 }.check(Some(g)).is_err());
+    }
+}

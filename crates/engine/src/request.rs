@@ -1,0 +1,136 @@
+//! What goes into the engine, and what comes out.
+
+use crate::pager::Lease;
+use crate::reader::Reader;
+use crate::sample::{Choice, Sampling};
+use crate::{Error, Result};
+use shardwright_model::exec::Limits;
+use shardwright_text::reply::{Event, Message};
+
+/// A prompt and how to continue it.
+#[derive(Debug)]
+pub struct Request {
+    /// Token ids, as they are.
+    pub prompt: Vec<u32>,
+    /// How to choose.
+    pub sampling: Sampling,
+    /// Most tokens of the answer; None = until the context is full.
+    pub max_tokens: Option<usize>,
+    /// Go on after end tokens.
+    pub ignore_eos: bool,
+    /// Makes text of the answer, and knows its stop strings.
+    pub reader: Reader,
+    /// The cache of an earlier request: where it begins like this prompt, nothing is computed again.
+    pub warm: Option<Warm>,
+    /// Hand out the cache at the end, instead of freeing its blocks.
+    pub keep_warm: bool,
+}
+
+/// Cached tokens of a finished sequence.
+#[derive(Debug)]
+pub struct Warm {
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) lease: Lease,
+}
+
+/// Names a request; given in order of submission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Id(pub(crate) u64);
+
+/// One piece of news about a request.
+#[derive(Debug)]
+pub struct Reply {
+    /// The request.
+    pub id: Id,
+    /// The news.
+    pub part: Part,
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum Part {
+    /// A token was chosen. The token that ends the turn is not reported.
+    Token {
+        /// The token.
+        choice: Choice,
+        /// The text that is certain with it, if any.
+        events: Vec<Event>,
+    },
+    /// The answer is over.
+    Done(Box<Done>),
+    /// The request failed; nothing more comes.
+    Failed(Error),
+}
+
+/// The end of an answer.
+#[derive(Debug)]
+pub struct Done {
+    /// Why it ended.
+    pub finish: Finish,
+    /// Text that was held back until now.
+    pub events: Vec<Event>,
+    /// The whole answer.
+    pub message: Message,
+    /// Tokens of the prompt.
+    pub prompt: usize,
+    /// Those of them that were found in the cache.
+    pub reused: usize,
+    /// Tokens chosen, the one that ended the turn included.
+    pub answered: usize,
+    /// The cache, if it was to be kept. Its blocks are free again when it is dropped.
+    pub warm: Option<Warm>,
+}
+
+/// Why an answer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// The model ended its turn.
+    EndToken,
+    /// A stop string came; `Message::stop` names it.
+    StopString,
+    /// `max_tokens` are reached.
+    MaxTokens,
+    /// The context is full.
+    ContextFull,
+    /// It was cancelled.
+    Cancelled,
+}
+
+impl Request {
+    /// The greedy continuation of `prompt`, as ids only.
+    pub fn new(prompt: Vec<u32>) -> Request {
+        Request {
+            prompt,
+            sampling: Sampling::default(),
+            max_tokens: None,
+            ignore_eos: false,
+            reader: Reader::ids(),
+            warm: None,
+            keep_warm: false,
+        }
+    }
+
+    /// Can it be run at all?
+    pub(crate) fn check(&self, limits: &Limits) -> Result<()> {
+        self.sampling.check()?;
+        if self.max_tokens == Some(0) {
+            return Err(Error::Parameter { name: "max_tokens", found: "0".into(), wanted: "at least 1" });
+        }
+        if self.prompt.is_empty() {
+            return Err(Error::EmptyPrompt);
+        }
+        if let Some(&id) = self.prompt.iter().find(|id| **id as usize >= limits.vocab) {
+            return Err(Error::UnknownToken { id, vocab: limits.vocab });
+        }
+        match self.prompt.len() < limits.context {
+            true => Ok(()),
+            false => Err(Error::PromptTooLong { prompt: self.prompt.len(), context: limits.context }),
+        }
+    }
+
+    /// Most tokens of prompt and answer together.
+    pub(crate) fn most(&self, context: usize) -> usize {
+        let wanted = self.max_tokens.map_or(context, |n| self.prompt.len().saturating_add(n));
+        wanted.min(context)
+    }
+}

@@ -1,0 +1,291 @@
+//! The generation loop: stop rules, limits, batching, chunks, the cache; cases S1, S2, S6, N2.
+#![allow(clippy::unwrap_used)]
+
+mod chain;
+
+use chain::{Chain, Outcome, complete, drain};
+use shardwright_engine::Error;
+use shardwright_engine::generate::Generator;
+use shardwright_engine::reader::Reader;
+use shardwright_engine::request::{Finish, Part, Request};
+use shardwright_engine::sample::Sampling;
+use shardwright_model::exec::{BLOCK, Limits};
+use shardwright_model::null::Null;
+use shardwright_text::reply::{self, Event, Syntax};
+
+#[test]
+fn s1_characters_that_span_tokens_arrive_whole() {
+    let chain = Chain::new(&[])
+        .script("A", &[b"ok ", b"\xf0\x9f", b"\x98", b"\x80", b"!", b"\xe8\xb5", b"\x8b"])
+        .script("B", &[b"x", b"\xff", b"y"])
+        .script("C", &[b"z", b"\xe2\x82"]);
+    let check = |prompt: &str, max_tokens: Option<usize>, expected: &str| {
+        let out = complete(&chain, Request { max_tokens, ..chain.request(prompt, &[]) });
+        assert_eq!(out.done.message.content, expected);
+        let bad = |d: &String| d.contains('\u{fffd}');
+        assert_eq!(out.deltas.iter().any(bad), expected.contains('\u{fffd}'), "{:?}", out.deltas);
+    };
+    check("A", None, "ok 😀!赋");
+    check("B", None, "x\u{fffd}y");
+    check("C", None, "z\u{fffd}");
+    check("A", Some(2), "ok \u{fffd}");
+}
+
+#[test]
+fn s2_stop_strings_work_across_tokens() {
+    let chain = Chain::new(&[]).script("A", &[b"The quick br", b"own f", b"ox jumps", b" over"]);
+    let check = |stops: &[&str], max_tokens: Option<usize>, text: &str, finish: Finish| {
+        let out = complete(&chain, Request { max_tokens, ..chain.request("A", stops) });
+        assert_eq!((out.done.message.content.as_str(), out.done.finish), (text, finish), "{stops:?}");
+    };
+    check(&["own fox"], None, "The quick br", Finish::StopString);
+    check(&["fox j"], None, "The quick brown ", Finish::StopString);
+    check(&["ox jumps over!"], None, "The quick brown fox jumps over", Finish::EndToken);
+    check(&["own fox"], Some(2), "The quick brown f", Finish::MaxTokens);
+    check(&["jumps", "quick"], None, "The ", Finish::StopString);
+    check(&["The"], None, "", Finish::StopString);
+    check(&[""], None, "The quick brown fox jumps over", Finish::EndToken);
+    check(&[], None, "The quick brown fox jumps over", Finish::EndToken);
+    let out = complete(&chain, chain.request("A", &["jumps", "quick"]));
+    assert_eq!(out.done.message.stop.as_deref(), Some("quick"));
+    // text that cannot become the stop string is not delayed
+    let out = complete(&chain, chain.request("A", &["own fox"]));
+    assert_eq!(out.deltas[0], "The quick br");
+}
+
+#[test]
+fn s6_every_end_token_ends_an_answer() {
+    let chain = Chain::new(&["<|user|>", "<|observation|>"])
+        .script("A", &[b"hi", b"<|user|>", b"LEAK"])
+        .script("B", &[b"yo", b"<|observation|>", b"MORE"])
+        .end("tokenizer.ggml.eot_token_id", "<|user|>")
+        .end("tokenizer.ggml.eom_token_id", "<|observation|>");
+    let check = |prompt: &str, ignore_eos: bool, text: &str, finish: Finish, answered: usize| {
+        let request = Request { ignore_eos, max_tokens: Some(6), ..chain.request(prompt, &[]) };
+        let done = complete(&chain, request).done;
+        assert_eq!((done.message.content.as_str(), done.finish, done.answered), (text, finish, answered));
+    };
+    check("A", false, "hi", Finish::EndToken, 2);
+    check("B", false, "yo", Finish::EndToken, 2);
+    check("A", true, "hiLEAK", Finish::MaxTokens, 6);
+}
+
+#[test]
+fn n2_a_nan_ends_one_request_and_harms_no_other() {
+    let chain = Chain::new(&[]).script("A", &[b"Hi", b" you"]).nan("N");
+    // Few blocks, so that all of them are used again and again.
+    let mut generator =
+        Generator::new(chain.executor(8, 6, 128), chain.tokenizer().end_tokens().iter().copied());
+    let bad = generator.submit(chain.request(&"N".repeat(100), &[])).unwrap();
+    let good: Vec<_> = (0..201).map(|_| generator.submit(chain.request("A", &[])).unwrap()).collect();
+    let mut outcomes = drain(&mut generator);
+    let error = outcomes.remove(&bad).unwrap().unwrap_err();
+    assert!(matches!(error, Error::NonFinite { .. }));
+    let text = error.to_string();
+    assert!(text.contains("non-finite") && text.contains("layer 3"), "{text}");
+    for id in good {
+        assert_eq!(outcomes.remove(&id).unwrap().unwrap().done.message.content, "Hi you");
+    }
+    assert_eq!(generator.pager().free(), 6);
+}
+
+#[test]
+fn prompts_cut_into_any_chunks_give_the_same() {
+    let chain = Chain::new(&[]).script("A", &[b"Hi", b" you"]);
+    let prompt = "B".repeat(200) + "A";
+    for rows in [1, 2, 63, 64, 65, 200, 201, 202, 1000] {
+        let executor = chain.executor(500, 8, 512);
+        let mut generator =
+            Generator::new(executor, chain.tokenizer().end_tokens().iter().copied()).chunked(rows);
+        let id = generator.submit(chain.request(&prompt, &[])).unwrap();
+        let out = drain(&mut generator).remove(&id).unwrap().unwrap();
+        assert_eq!(out.done.message.content, "Hi you", "{rows}");
+    }
+}
+
+#[test]
+fn prompts_that_do_not_fit_are_refused_with_numbers() {
+    let chain = Chain::new(&[]).fork("A", &[("x", 1.0)]).fork("x", &[("x", 1.0)]);
+    let check = |prompt: &str, max_tokens: Option<usize>, expected: &str| {
+        let mut generator = Generator::new(chain.executor(64, 8, 512), []);
+        let request = Request { max_tokens, ..chain.request(prompt, &[]) };
+        let found = match generator.submit(request) {
+            Err(e) => e.to_string(),
+            Ok(id) => {
+                let done = drain(&mut generator).remove(&id).unwrap().unwrap().done;
+                assert!(matches!(done.finish, Finish::ContextFull | Finish::MaxTokens));
+                done.answered.to_string()
+            }
+        };
+        assert!(found.contains(expected), "{found}");
+    };
+    let a = |n: usize| "B".repeat(n - 1) + "A";
+    check(&a(600), None, "600 tokens");
+    check(&a(600), None, "512");
+    check(&a(512), None, "512 tokens");
+    check(&a(511), None, "1");
+    for limit in [None, Some(100), Some(2_000_000), Some(usize::MAX)] {
+        check(&a(500), limit, "12");
+    }
+    check(&a(500), Some(3), "3");
+    check(&a(500), Some(0), "max_tokens");
+    check("", None, "empty");
+}
+
+#[test]
+fn unknown_ids_and_small_caches_are_refused() {
+    let chain = Chain::new(&[]);
+    let mut generator = Generator::new(chain.executor(8, 2, 512), []);
+    let error = generator.submit(Request::new(vec![1, 90_000])).unwrap_err();
+    assert!(matches!(error, Error::UnknownToken { id: 90_000, .. }));
+    let error = generator.submit(Request::new(vec![1])).unwrap_err();
+    assert_eq!(error, Error::CacheTooSmall { needed: 8, blocks: 2 });
+    let sampling = Sampling { top_p: 2.0, ..Sampling::default() };
+    let error = generator.submit(Request { sampling, ..Request::new(vec![1]) }).unwrap_err();
+    assert!(matches!(error, Error::Parameter { name: "top_p", .. }));
+    assert!(generator.is_idle());
+}
+
+/// More requests than sequences, rows or blocks at a time: all are answered, the first come first.
+#[test]
+fn requests_wait_for_room_in_order() {
+    let limits = Limits { vocab: 1000, rows: 3, blocks: 4, context: 128, width: 1, drafts: false };
+    let mut generator = Generator::new(Box::new(Null::new(limits, |token, _| token + 1)), []);
+    let ids: Vec<_> = (0..9)
+        .map(|i| {
+            let request = Request { max_tokens: Some(70), ..Request::new(vec![100 * i; 5]) };
+            generator.submit(request).unwrap()
+        })
+        .collect();
+    let mut ends = Vec::new();
+    let mut tokens = 0;
+    while !generator.is_idle() {
+        for reply in generator.step().unwrap() {
+            match reply.part {
+                Part::Token { .. } => tokens += 1,
+                Part::Done(done) => {
+                    assert_eq!((done.answered, done.finish), (70, Finish::MaxTokens));
+                    ends.push(reply.id);
+                }
+                Part::Failed(e) => panic!("{e}"),
+            }
+        }
+    }
+    assert_eq!(ends, ids);
+    assert_eq!((tokens, generator.pager().free()), (9 * 70, 4));
+}
+
+/// All candidates are excluded: the row is asked again for all logits.
+#[test]
+fn too_few_candidates_are_made_up_for() {
+    let chain = Chain::new(&[]).fork("A", &[("x", 1.0)]).fork("Z", &[("y", 1.0)]);
+    // the best 64 after A are x and, all alike, the lowest ids
+    let never = (0..80).chain(b"x".map(u32::from)).collect();
+    let sampling = Sampling { never, ..Sampling::default() };
+    let out = complete(&chain, Request { sampling, max_tokens: Some(1), ..chain.request("A", &[]) });
+    assert_eq!(out.tokens, [80]);
+}
+
+#[test]
+fn a_warm_cache_is_used_as_far_as_it_fits() {
+    let chain = Chain::new(&[]).script("A", &[b"Hi", b" you"]).script("B", &[b"yes"]);
+    let mut generator = chain.generator();
+    let mut run = |request: Request| -> Outcome {
+        let request = Request { keep_warm: true, ..request };
+        let id = generator.submit(request).unwrap();
+        drain(&mut generator).remove(&id).unwrap().unwrap()
+    };
+    let prompt = "C".repeat(100) + "A";
+    let first = run(chain.request(&prompt, &[]));
+    assert_eq!((first.done.reused, first.done.prompt), (0, 101));
+    // goes on from the answer: the two tokens that were fed again are cached too
+    let more = {
+        let request = chain.request("B", &[]);
+        let before = prompt.bytes().map(u32::from).collect();
+        let prompt = [before, first.tokens, request.prompt.clone()].concat();
+        Request { prompt, warm: first.done.warm, ..request }
+    };
+    let second = run(more);
+    assert_eq!((second.done.message.content.as_str(), second.done.reused), ("yes", 103));
+    // the same prompt again: its last token is run to get an answer
+    let third = run(Request { warm: second.done.warm, ..chain.request(&prompt, &[]) });
+    assert_eq!((third.done.message.content.as_str(), third.done.reused), ("Hi you", 100));
+    let other = run(Request { warm: third.done.warm, ..chain.request("DA", &[]) });
+    assert_eq!((other.done.message.content.as_str(), other.done.reused), ("Hi you", 0));
+    drop(other);
+    assert_eq!(generator.pager().free(), generator.pager().total());
+}
+
+/// Blocks that somebody keeps do not come free by waiting.
+#[test]
+fn kept_caches_do_not_make_others_wait_for_ever() {
+    let chain = Chain::new(&[]).script("A", &[b"Hi"]);
+    let mut generator =
+        Generator::new(chain.executor(8, 2, 128), chain.tokenizer().end_tokens().iter().copied());
+    let id = generator.submit(Request { keep_warm: true, ..chain.request("A", &[]) }).unwrap();
+    let kept = drain(&mut generator).remove(&id).unwrap().unwrap();
+    let id = generator.submit(chain.request("A", &[])).unwrap();
+    let error = drain(&mut generator).remove(&id).unwrap().unwrap_err();
+    assert_eq!(error, Error::CacheTooSmall { needed: 2, blocks: 0 });
+    drop(kept);
+    let id = generator.submit(chain.request("A", &[])).unwrap();
+    assert_eq!(drain(&mut generator).remove(&id).unwrap().unwrap().done.message.content, "Hi");
+}
+
+#[test]
+fn cancelled_requests_keep_their_text_and_free_their_blocks() {
+    let chain = Chain::new(&[]).fork("A", &[("x", 1.0)]).fork("x", &[("x", 1.0)]);
+    let mut generator = Generator::new(chain.executor(8, 1, 512), []);
+    let request = || Request { max_tokens: Some(60), ..chain.request("A", &[]) };
+    let [running, waiting, last] = [(); 3].map(|()| generator.submit(request()).unwrap());
+    for _ in 0..3 {
+        generator.step().unwrap();
+    }
+    let mut cancel = |id| match generator.cancel(id).map(|reply| reply.part) {
+        Some(Part::Done(done)) => Some((done.message.content, done.finish)),
+        None => None,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(cancel(waiting), Some((String::new(), Finish::Cancelled)));
+    assert_eq!(cancel(running), Some(("xxx".into(), Finish::Cancelled)));
+    assert_eq!(cancel(running), None);
+    let done = drain(&mut generator).remove(&last).unwrap().unwrap().done;
+    assert_eq!((done.answered, done.finish), (60, Finish::MaxTokens));
+    drop(done);
+    assert_eq!((generator.pager().free(), BLOCK), (1, 64));
+}
+
+#[test]
+fn j2_reasoning_is_told_apart_from_the_answer() {
+    let chain = Chain::new(&["<think>", "</think>"])
+        .script("<think>", &[b"Let me", b" see</thi", b"nk>The an", b"swer"]);
+    let mut generator = chain.generator();
+    let prompt = vec![chain.tokenizer().token_id("<think>").unwrap()];
+    let syntax = Syntax::by_name("glm").unwrap();
+    let reader = Reader::reply(chain.tokenizer(), syntax, "<think>", reply::Options::default());
+    generator.submit(Request { reader, ..Request::new(prompt) }).unwrap();
+    let (mut streamed, mut message) = ([String::new(), String::new()], None);
+    while !generator.is_idle() {
+        for reply in generator.step().unwrap() {
+            let events = match reply.part {
+                Part::Token { events, .. } => events,
+                Part::Done(mut done) => {
+                    let events = std::mem::take(&mut done.events);
+                    message = Some(done.message);
+                    events
+                }
+                Part::Failed(e) => panic!("{e}"),
+            };
+            for event in events {
+                match event {
+                    Event::Reasoning(text) => streamed[0] += &text,
+                    Event::Content(text) => streamed[1] += &text,
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+    let message = message.unwrap();
+    assert_eq!([message.reasoning, message.content], ["Let me see", "The answer"]);
+    assert_eq!(streamed, ["Let me see", "The answer"]);
+}
