@@ -15,6 +15,8 @@ mod product;
 mod rank;
 mod rows;
 mod scratch;
+#[cfg(test)]
+mod testing;
 mod weights;
 
 pub use error::{Error, Result};

@@ -146,3 +146,77 @@ fn round<'a>(x: Rows<'_>, unit: usize, rounded: &'a mut Vec<f32>) -> &'a [f32] {
     }
     out
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::testing::{Random, plain, stacks, step};
+    use shardwright_gguf::QuantType;
+    use shardwright_model::exec::StepBatch;
+
+    /// Every copy, row and column of a product against decoded rows in plain f64.
+    fn check(quant: QuantType, rows: usize, cols: usize, counts: &[usize]) {
+        let mut random = Random(7);
+        let (reader, w) = stacks(quant, &[[3, rows, cols]], &mut random);
+        let batch = StepBatch::default();
+        for &m in counts {
+            let x = random.numbers(m * cols);
+            let mut out = vec![0.0; m * rows];
+            let stack = Stack { weight: &w[0], copies: 1..2, transposed: false };
+            let x = Rows::new(&x, cols, m);
+            product(&step(&reader, &batch), &stack, x, None, &mut out, &mut Buffers::default());
+            for i in [0, m / 2, m - 1] {
+                let wide: Vec<f64> = x.row(i).iter().map(|v| f64::from(*v)).collect();
+                for (r, (want, size)) in plain(&w[0], &reader, 1, &wide).into_iter().enumerate() {
+                    let got = f64::from(out[i * rows + r]);
+                    assert!(
+                        (got - want).abs() <= 1e-7 * size,
+                        "{quant} {m} rows, {i}, {r}: {got}, not {want}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn q4_products_of_every_type_are_exact() {
+        for quant in QuantType::ALL.iter().filter(|q| q.is_weight()) {
+            check(*quant, 96, 512, &[1, 2, 3, 9, 64, 129]);
+            check(*quant, 257, 2048, &[1, 9]);
+        }
+    }
+
+    #[test]
+    fn a_transposed_stack_is_the_stack_turned() {
+        let mut random = Random(3);
+        let (reader, w) = stacks(QuantType::Q8_0, &[[3, 16, 64]], &mut random);
+        let batch = StepBatch::default();
+        let (m, x) = (5, random.numbers(5 * 3 * 16));
+        let x = Rows::new(&x, 3 * 16, m);
+        let mut out = vec![0.0; m * 3 * 64];
+        let stack = Stack { weight: &w[0], copies: 0..3, transposed: true };
+        product(&step(&reader, &batch), &stack, x, None, &mut out, &mut Buffers::default());
+        let mut row = vec![0.0; 64];
+        for (i, copy, c) in (0..m).flat_map(|i| (0..3).flat_map(move |h| (0..64).map(move |c| (i, h, c)))) {
+            let mut want = 0.0;
+            for r in 0..16 {
+                w[0].decode(&reader, copy, r, &mut row);
+                want += f64::from(row[c]) * f64::from(x.row(i)[copy * 16 + r]);
+            }
+            let got = f64::from(out[i * 192 + copy * 64 + c]);
+            assert!((got - want).abs() <= 1e-5 * want.abs().max(1.0), "{i} {copy} {c}: {got}, not {want}");
+        }
+    }
+
+    #[test]
+    fn eight_bit_activations_are_multiples_of_a_127th() {
+        let mut x = vec![0.0f32; 70];
+        (x[0], x[1], x[2], x[33], x[64], x[65]) = (-127.0, 1.5, 0.49, 254.0, f32::NAN, 1.0);
+        (x[34], x[35]) = (3.0, -3.0);
+        let rounded = round(Rows::new(&x, 70, 1), 70, &mut Vec::new()).to_vec();
+        assert_eq!(rounded[..3], [-127.0, 2.0, 0.0], "half away from zero");
+        assert_eq!(rounded[33..36], [254.0, 4.0, -4.0], "a scale of its own for each 32");
+        assert!(rounded[64].is_nan() && rounded[65] == 1.0);
+    }
+}

@@ -20,7 +20,7 @@ impl Stored {
         op.weights.iter().enumerate().map(|(i, w)| Stored::new(w, is_vector(op, i), reader)).collect()
     }
 
-    fn new(weight: &LocalWeight, is_vector: bool, reader: &Reader) -> Result<Stored> {
+    pub(crate) fn new(weight: &LocalWeight, is_vector: bool, reader: &Reader) -> Result<Stored> {
         let tensor = reader
             .tensor(&weight.name)
             .filter(|t| (t.file, t.offset, t.quant) == (weight.file, weight.offset, weight.quant));

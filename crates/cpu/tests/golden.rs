@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use shardwright_cpu::CpuExecutor;
+use shardwright_cpu::{Activations, CpuExecutor};
 use shardwright_model::exec::{Executor, Want};
 use shardwright_model::hyper::Options;
 use std::path::Path;
@@ -195,6 +195,60 @@ fn layers_routers_and_indexers_agree() {
         let moe = ["glm", "deepseek"].iter().any(|a| name.starts_with(a));
         assert_eq!((routed > 0, indexed > 0), (moe, name.starts_with("glm-dsa")), "{name}: nothing compared");
     }
+}
+
+/// Sorted values at a share of the way.
+fn quantile(v: &[f64], q: f64) -> f64 {
+    let mut v = v.to_vec();
+    v.sort_by(f64::total_cmp);
+    let at = q * (v.len() - 1) as f64;
+    let (low, high) = (v[at.floor() as usize], v[at.ceil() as usize]);
+    low + (high - low) * at.fract()
+}
+
+fn log_softmax(v: &[f64]) -> Vec<f64> {
+    let most = v.iter().copied().fold(f64::MIN, f64::max);
+    let all = most + v.iter().map(|x| (x - most).exp()).sum::<f64>().ln();
+    v.iter().map(|x| x - all).collect()
+}
+
+/// 8-bit activations are judged by statistics over all rows: a flipped choice moves single rows by any amount.
+fn check_a8(name: &str, gold: &Gold) {
+    let mut exec = open(&files(name)[0], Setup { activations: Activations::Q8, ..PLAIN });
+    let (mut worst, mut squares, mut kl, mut same) = (vec![], vec![], vec![], vec![]);
+    for p in 0..gold.prompts() {
+        let got = forward(&mut exec, &gold.ids(p));
+        for (n, at) in gold.ints(&format!("p{p}_logit_pos")).into_iter().enumerate() {
+            let want = gold.at(&format!("p{p}_logits"), &[n]);
+            let got: Vec<f64> = got[at].iter().map(|v| f64::from(*v)).collect();
+            worst.push(got.iter().zip(want).map(|(g, w)| (g - w).abs()).fold(0.0, f64::max));
+            squares.extend(got.iter().zip(want).map(|(g, w)| (g - w) * (g - w)));
+            let (a, b) = (log_softmax(want), log_softmax(&got));
+            kl.push(a.iter().zip(&b).map(|(a, b)| a.exp() * (a - b)).sum());
+            let best = |v: &[f64]| (0..v.len()).fold(0, |b, i| if v[i] > v[b] { i } else { b });
+            same.push(f64::from(u8::from(best(want) == best(&got))));
+        }
+    }
+    let mean = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
+    let limit = |key: &str| tolerance(name, "a8", key);
+    let stats = [
+        ("p50_row_max", quantile(&worst, 0.5)),
+        ("p90_row_max", quantile(&worst, 0.9)),
+        ("rms", mean(&squares).sqrt()),
+        ("kl_mean", mean(&kl)),
+    ];
+    println!("{name} with 8-bit activations: {stats:.3?}, best token {:.3}", mean(&same));
+    for (key, got) in stats {
+        assert!(got <= limit(key), "{name} {key}: {got} > {}", limit(key));
+    }
+    assert!(mean(&same) >= limit("top1_agree"), "{name}");
+    assert!(stats[0].1 > 0.01, "{name}: the activations were not rounded");
+}
+
+#[test]
+fn activations_of_8_bits_are_as_good_as_the_class_allows() {
+    let quantized = goldens().into_iter().filter(|g| g.0.ends_with("-kq"));
+    quantized.for_each(|(name, gold)| check_a8(&name, &gold));
 }
 
 /// The next-token layer: row t takes token t + 1 and the trunk's hidden state of token t.

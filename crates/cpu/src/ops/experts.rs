@@ -72,3 +72,70 @@ fn feed_forward(
     let out = sized(&mut b.down, m * x.width);
     product(step, &of(down), Rows::new(a, inner, m), None, out, products);
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::testing::{Random, plain, stacks, step};
+    use shardwright_gguf::QuantType;
+    use shardwright_model::exec::StepBatch;
+
+    const EXPERTS: usize = 8;
+    const WIDTH: usize = 256;
+    const INNER: usize = 512;
+
+    /// `used` experts a row: expert 7 gets all rows, expert 6 none.
+    fn picks(used: usize, m: usize, random: &mut Random) -> Vec<f32> {
+        let one = |_| {
+            let mut ids: Vec<usize> = if used == EXPERTS { (0..EXPERTS).collect() } else { vec![7] };
+            while ids.len() < used {
+                let e = random.bits() as usize % 6;
+                if !ids.contains(&e) {
+                    ids.push(e);
+                }
+            }
+            ids.sort_unstable();
+            let weights: Vec<f32> = ids.iter().map(|_| random.number()).collect();
+            ids.into_iter().map(|e| e as f32).chain(weights).collect::<Vec<f32>>()
+        };
+        (0..m).flat_map(one).collect()
+    }
+
+    fn check(quant: QuantType) {
+        let mut random = Random(11);
+        let shapes = [[EXPERTS, INNER, WIDTH], [EXPERTS, INNER, WIDTH], [EXPERTS, WIDTH, INNER]];
+        let (reader, w) = stacks(quant, &shapes, &mut random);
+        let batch = StepBatch::default();
+        for (used, m) in [(1, 1), (2, 3), (2, 64), (8, 9), (8, 129)] {
+            let (x, picked) = (random.numbers(m * WIDTH), picks(used, m, &mut random));
+            let mut out = vec![f32::NAN; m * WIDTH];
+            let inputs = [Rows::new(&x, WIDTH, m), Rows::new(&picked, 2 * used, m)];
+            let (mut b, mut p) = (Buffers::default(), product::Buffers::default());
+            experts(&step(&reader, &batch), used, &w, inputs, &mut out, &mut b, &mut p);
+            for i in [0, m - 1] {
+                let x: Vec<f64> = inputs[0].row(i).iter().map(|v| f64::from(*v)).collect();
+                let mut want = vec![(0.0, 0.0); WIDTH];
+                for j in 0..used {
+                    let (e, weight) = (picked[i * 2 * used + j] as usize, picked[i * 2 * used + used + j]);
+                    let [gate, up] = [0, 1].map(|s| plain(&w[s], &reader, e, &x));
+                    let act = gate.iter().zip(up).map(|(g, u)| g.0 / (1.0 + (-g.0).exp()) * u.0);
+                    let down = plain(&w[2], &reader, e, &act.collect::<Vec<f64>>());
+                    for (want, (y, size)) in want.iter_mut().zip(down) {
+                        want.0 += f64::from(weight) * y;
+                        want.1 += f64::from(weight).abs() * size;
+                    }
+                }
+                for (got, (want, size)) in out[i * WIDTH..].iter().zip(want) {
+                    let off = (f64::from(*got) - want).abs();
+                    assert!(off <= 1e-5 * size, "{quant}, {used} of {m}: {got}, not {want}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn q4_experts_of_every_type_are_as_exact_as_dense_products() {
+        QuantType::ALL.iter().filter(|q| q.is_weight()).for_each(|q| check(*q));
+    }
+}

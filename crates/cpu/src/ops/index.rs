@@ -43,3 +43,17 @@ fn best(mut scored: Vec<(usize, f64)>, out: &mut [f32]) {
     scored.sort_unstable_by_key(|s| s.0);
     out.iter_mut().zip(scored).for_each(|(o, (t, _))| *o = t as f32);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn larger_scores_first_then_lower_positions() {
+        let mut out = [0.0; 3];
+        best([0.5, 0.0, 2.0, 0.0, 0.0].into_iter().enumerate().collect(), &mut out);
+        assert_eq!(out, [0.0, 1.0, 2.0]);
+        best([0.0, -1.0, 0.0, 0.0, 3.0].into_iter().enumerate().collect(), &mut out);
+        assert_eq!(out, [0.0, 2.0, 4.0]);
+    }
+}

@@ -78,3 +78,62 @@ fn largest(v: &[f32], n: usize) -> Vec<usize> {
     all.truncate(n);
     all
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(routing: &Routing, logits: &[f32], bias: &[f32], want: &[(usize, f32)]) {
+        let mut out = vec![0.0; 2 * routing.used];
+        choose(routing, logits, Some(bias), &mut out);
+        for (i, (expert, weight)) in want.iter().enumerate() {
+            assert_eq!(out[i], *expert as f32, "{out:?}");
+            assert!((out[routing.used + i] - weight).abs() < 5e-5, "{out:?}");
+        }
+    }
+
+    const LOGITS: [f32; 12] = [2.0, -3.0, -3.0, 0.5, 0.4, -2.0, 0.3, 0.35, 0.1, -1.0, -1.2, -0.8];
+
+    fn sigmoid(used: usize, groups: (usize, usize, GroupScore)) -> Routing {
+        let gating = Gating::Sigmoid;
+        Routing { experts: 12, used, gating, normalize: true, scale: 2.5, groups: Some(groups) }
+    }
+
+    #[test]
+    fn m2_groups_by_their_best_two() {
+        let want = [(3, 0.6532), (4, 0.6283), (6, 0.6028), (7, 0.6156)];
+        check(&sigmoid(4, (4, 2, GroupScore::BestTwo)), &LOGITS, &[0.0; 12], &want);
+        let by_best = sigmoid(4, (4, 2, GroupScore::Max));
+        let mut out = [0.0; 8];
+        choose(&by_best, &LOGITS, None, &mut out);
+        assert_eq!(out[..4], [0.0, 3.0, 4.0, 5.0], "groups 0 and 1, by their single best");
+    }
+
+    #[test]
+    fn m2_excluded_groups_are_out_even_where_all_scores_are_negative() {
+        let mut bias = [-1.5; 12];
+        bias[3..6].fill(-1.45);
+        check(&sigmoid(2, (4, 1, GroupScore::BestTwo)), &LOGITS, &bias, &[(3, 1.2743), (4, 1.2257)]);
+    }
+
+    #[test]
+    fn ties_go_to_the_lower_expert_and_softmax_is_over_all() {
+        let routing = Routing {
+            experts: 4,
+            used: 2,
+            gating: Gating::Softmax,
+            normalize: false,
+            scale: 1.0,
+            groups: None,
+        };
+        check(&routing, &[1.0, 1.0, 1.0, 1.0], &[0.0; 4], &[(0, 0.25), (1, 0.25)]);
+        check(&routing, &[0.0, 3f32.ln(), 0.0, 0.0], &[0.0, 0.0, 0.0, 1.0], &[(1, 0.5), (3, 1.0 / 6.0)]);
+    }
+
+    #[test]
+    fn a_row_without_a_number_does_no_harm() {
+        let mut out = [0.0; 4];
+        choose(&sigmoid(2, (4, 2, GroupScore::BestTwo)), &[f32::NAN; 12], None, &mut out);
+        assert!(out[..2].iter().all(|e| (0.0..12.0).contains(e)), "{out:?}");
+    }
+}

@@ -111,11 +111,16 @@ impl Gold {
     }
 }
 
-/// Limit on the largest difference of a logit.
-pub fn limit(name: &str) -> f64 {
+/// A limit of the goldens for a class of precision.
+pub fn tolerance(name: &str, class: &str, key: &str) -> f64 {
     let text = std::fs::read_to_string(data().join("golden/tolerances.json")).unwrap();
     let all: serde_json::Value = serde_json::from_str(&text).unwrap();
-    all[name]["exact"]["max_abs"].as_f64().unwrap_or_else(|| panic!("no tolerance for {name}"))
+    all[name][class][key].as_f64().unwrap_or_else(|| panic!("no tolerance {class} {key} for {name}"))
+}
+
+/// Limit on the largest difference of a logit with exact activations.
+pub fn limit(name: &str) -> f64 {
+    tolerance(name, "exact", "max_abs")
 }
 
 /// How a model is opened.
