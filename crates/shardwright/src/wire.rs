@@ -73,7 +73,7 @@ impl BackendArgs {
     /// the same order.
     pub(crate) fn tolerance(&self) -> f64 {
         match (activations(&self.activations), self.tp) {
-            (Activations::Q8, _) => 0.2,
+            (Activations::Q8, _) => 0.5,
             (Activations::F32, 1) => 0.0,
             (Activations::F32, _) => 1e-4,
         }
