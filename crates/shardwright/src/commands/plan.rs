@@ -40,13 +40,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     tp: usize,
     /// Tokens in the cache [default: the model's context, 32768 at most].
-    #[arg(short, long = "ctx-size", value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short, long = "ctx-size", value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     ctx: Option<u64>,
     /// Most rows of a step.
-    #[arg(long, value_name = "N", default_value_t = 512)]
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     rows: u64,
     /// Bytes of a cache element: 2 (f16, on GPUs) or 4 (f32, on the CPU).
-    #[arg(long, value_name = "2|4", default_value_t = 2)]
+    #[arg(long, value_name = "2|4", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=4))]
     cache_bytes: u64,
     /// The card of each rank, such as H200 or "RTX PRO 6000".
     #[arg(long, value_name = "NAME", value_parser = |s: &str| budget::find_card(s).map_err(|e| e.to_string()))]
@@ -76,13 +76,13 @@ pub(crate) struct Args {
 
 /// A model with its tensors, in a file or not.
 enum Model {
-    File(Opened),
+    File(Box<Opened>),
     Preset(Box<Header>),
 }
 
 impl Model {
     fn open(args: &Args) -> anyhow::Result<Model> {
-        let Some(name) = &args.like_preset else { return Ok(Model::File(args.model.open()?)) };
+        let Some(name) = &args.like_preset else { return Ok(Model::File(Box::new(args.model.open()?))) };
         let (preset, recipe) = name.split_once(':').unwrap_or((name, "ud-q4_k_xl"));
         let header = Preset::find(preset)?.header(Recipe::find(recipe)?, args.model.options())?;
         Ok(Model::Preset(Box::new(header)))
