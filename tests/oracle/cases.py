@@ -195,8 +195,17 @@ def q2(c):
     for t in ("F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"):
         forward = mla(f"q2_{t}.gguf", types={"exps": t, "attn_q_a": t, "attn_kv_a_mqa": t})
         c.near(f"Q2 q2_{t}", f"q2_{t}.gguf", PARIS, forward(PARIS)[-1])
-    run = ["logits", "--model", "q2_type41.gguf", "--ids", c.engine.ids(ZEBRA), "--out", "q2.out"]
-    c.refused("Q2 q2_type41", run, ["41", "blk.1.ffn_down.weight"])
+    # 41 (Q1_0) has a decoder here, so that file's fault is a tensor that does not fill its place; 153 has none.
+    with open("q2_type41.gguf", "rb") as f:
+        data = bytearray(f.read())
+    for name in (b"blk.0.ffn_down.weight", b"blk.1.ffn_down.weight"):
+        at = data.index(name) + len(name) + 4 + 16
+        data[at:at + 4] = (153).to_bytes(4, "little")
+    with open("q2_type153.gguf", "wb") as f:
+        f.write(data)
+    for kind, says in ((41, ["q2_type41.gguf"]), (153, ["IQ2_KT", "2 tensors", "ffn_down.weight"])):
+        run = ["logits", "--model", f"q2_type{kind}.gguf", "--ids", c.engine.ids(ZEBRA), "--out", "q2.out"]
+        c.refused(f"Q2 q2_type{kind}", run, says)
 
 
 Q3_MODELS = {
@@ -226,8 +235,8 @@ def m1(c):
     c.top("M1 no key, no bias", "m1_b.gguf", ZEBRA, [(82, -0.0090)])
     for name, gating, chosen in (("a", 0, "sigmoid"), ("b", 0, "softmax")):
         c.engine.logits(f"m1_{name}.gguf", ZEBRA)
-        said = c.engine.stderr
-        c.tally.say(chosen in said and "exp_probs_b" in said, f"M1 {name} says what it chose and why", said.strip()[:200])
+        said = c.engine.stderr.lower()
+        c.tally.say(chosen in said and "expert_gating_func" in said and "bias" in said, f"M1 {name} says what it chose and why", said.strip()[:200])
     for name, gating in (("c", 1), ("d", 2)):
         forward = mla(f"m1_{name}.gguf", gating=gating)
         c.near(f"M1 gating {gating}", f"m1_{name}.gguf", ZEBRA, forward(ZEBRA)[-1])
@@ -247,13 +256,19 @@ def m4(c):
     space = c.build("m4")
     c.top("M4 m4_sparse", "m4_sparse.gguf", PARIS, [(150, -0.3421), (199, -2.6967), (211, -3.3153)])
     forward, text = space["f"], list(b"The quick brown fox jumps over the lazy dog, and then it naps all day.")
+    # The builder draws the indexer's weights between the others, so m4_dense is another model; dense is the reference
+    # with its selection off, on the same weights.
+    wide = c.maker("ref", "mla")("m4_wide.gguf", dsa={**space["d"], "topk": 64}, **space["kw"])
     for n in (1, 2, 8, 9, 33, 64):
-        dense = c.engine.logits("m4_dense.gguf", text[:n])[-1]
-        c.near(f"M4 m4_wide equals m4_dense at {n} tokens", "m4_wide.gguf", text[:n], dense, 1e-4)
+        dense = wide(text[:n], sparse=False)[-1]
+        c.near(f"M4 m4_wide is dense at {n} tokens", "m4_wide.gguf", text[:n], dense)
+        same = c.engine.logits("m4_wide.gguf", text[:n], "--dense-attention")[-1]
+        c.near(f"M4 m4_wide at {n} tokens without its indexer", "m4_wide.gguf", text[:n], same, 1e-4)
     for n in (7, 8, 9, 24):
         c.near(f"M4 m4_sparse at {n} tokens", "m4_sparse.gguf", text[:n], forward(text[:n])[-1])
         def check():
-            off = np.abs(c.logprobs("m4_sparse.gguf", text[:n]) - c.logprobs("m4_dense.gguf", text[:n])).max()
+            dense = c.logprobs("m4_sparse.gguf", text[:n], "--dense-attention")
+            off = np.abs(c.logprobs("m4_sparse.gguf", text[:n]) - dense).max()
             return (off <= 1e-4) == (n <= 8), f"differs by {off:.2g}"
         c.tally.run(f"M4 m4_sparse at {n} tokens is {'dense' if n <= 8 else 'not dense'}", check)
     keys = dict(heads=4, dim=32, topk=8, types=None)
@@ -270,7 +285,7 @@ def m5(c):
 
 
 def cache_bytes(c, path):
-    return json.loads(c.engine.call("plan", path, "--json"))["cache_bytes_per_token"]
+    return json.loads(c.engine.call("plan", path, "--json"))["memory"][0]["cache_a_token"]
 
 
 def n1(c):
