@@ -34,8 +34,6 @@ const LEAST: usize = 4096;
 
 /// Fills the runs of `width` elements of `out`, in parallel.
 pub(crate) fn fill(out: &mut [f32], width: usize, f: impl Fn(usize, &mut [f32]) + Sync) {
-    if width > 0 {
-        let least = (LEAST / width).max(1);
-        out.par_chunks_mut(width).with_min_len(least).enumerate().for_each(|(i, run)| f(i, run));
-    }
+    let Some(least) = LEAST.checked_div(width) else { return };
+    out.par_chunks_mut(width).with_min_len(least.max(1)).enumerate().for_each(|(i, run)| f(i, run));
 }
