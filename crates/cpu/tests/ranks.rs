@@ -4,8 +4,12 @@
 mod common;
 
 use common::*;
+use shardwright_cpu::{Activations, CpuExecutor, CpuOptions};
+use shardwright_gguf::Reader;
 use shardwright_model::exec::{Executor, Want};
 use shardwright_model::hyper::Options;
+use shardwright_model::plan::{RankPlan, plan};
+use std::sync::Arc;
 
 fn check_ranks(name: &str, setup: Setup) {
     let gold = Gold::open(&format!("golden/{name}.npz")).unwrap();
@@ -52,4 +56,24 @@ fn a_dealt_embedding_gives_the_same_tokens() {
     for name in ["llama-f32", "glm-dsa-tp8-kq"] {
         check_ranks(name, Setup { options, ..over(2) });
     }
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_in_one_line() {
+    let path = &files("llama-f32")[0];
+    let file = Arc::new(Reader::open(path).unwrap());
+    let other = Arc::new(Reader::open(&files("qwen3-bf16")[0]).unwrap());
+    let d = described(&file, Options::default()).0;
+    let plans = plan(&d, &|n| file.tensor(n), 2).unwrap();
+    let sizes = CpuOptions { threads: 1, rows: 1, blocks: 1, context: 64, activations: Activations::F32 };
+    let check = |file: &Arc<Reader>, plans: &[RankPlan], sizes: CpuOptions, want: &str| {
+        let error =
+            CpuExecutor::new(file.clone(), (&d, plans.to_vec()), None, sizes).unwrap_err().to_string();
+        assert!(error.contains(want) && !error.contains('\n'), "{error}");
+    };
+    check(&file, &plans, CpuOptions { threads: 0, ..sizes }, "at least 1 thread");
+    check(&file, &plans, CpuOptions { rows: 0, ..sizes }, "at least 1 row");
+    check(&file, &plans, CpuOptions { blocks: usize::MAX, ..sizes }, "for `k` of layer 0");
+    check(&file, &[], sizes, "no rank");
+    check(&other, &plans, sizes, "lies elsewhere");
 }
