@@ -152,6 +152,8 @@ def balance(w, c, loads):
 
 def run_phase(name, seconds, w, c, stream, device, step_fn, deadline, steps=None):
     """Train one phase until its time (or its number of steps) is up."""
+    if device == "cuda":
+        torch._dynamo.reset()  # a graph compiled while the trunk was frozen has no gradients for it
     rows, first, last, modes = PHASES[name]
     rows, length = (4, 96) if steps else (rows, LENGTH)
     optimizer = Optimizer(w, (lambda k: "indexer" in k) if name == "index" else (lambda k: True))
