@@ -28,7 +28,7 @@ pub(crate) struct Cli {
 const AFTER: &str = "\
 Examples:
   shardwright run model.gguf                      chat
-  shardwright run model.gguf -p \"Why is sky blue?\" one answer
+  shardwright run model.gguf -p \"Say hello\"       one answer
   shardwright inspect model.gguf                  what is in the file
   shardwright plan model.gguf --tp 8              memory per rank, bytes a token
 
@@ -59,7 +59,8 @@ fn main() -> ExitCode {
         // The reader of our output has gone: nothing is wrong and nobody listens.
         Err(e) if is_closed_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("error: {e:#}");
+            // With standard error closed there is only the exit status left to tell.
+            let _ = writeln!(std::io::stderr(), "error: {e:#}");
             ExitCode::FAILURE
         }
     }

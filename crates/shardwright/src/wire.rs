@@ -1,9 +1,11 @@
 //! Opens a file, picks a backend, makes an executor.
 
+use crate::table::bytes;
 use anyhow::{Context, anyhow, bail};
 use shardwright_cpu::{Activations, CpuExecutor, CpuOptions};
 use shardwright_gguf::{Reader, Value};
 use shardwright_model::arch;
+use shardwright_model::budget::{Demand, Held};
 use shardwright_model::exec::{BLOCK, Executor};
 use shardwright_model::hyper::{Hyper, Options, Source};
 use shardwright_model::op::Description;
@@ -219,11 +221,15 @@ impl Opened {
         let find = |name: &str| self.reader.tensor(name);
         let plans = plan(&trunk, &find, args.tp as usize)?;
         let blocks = size.context.div_ceil(BLOCK);
-        let needs = Needs {
-            weights: self.weight_bytes(&trunk),
-            cache: cache_bytes(&plans, blocks),
-            arena: arena_bytes(&plans, size.rows),
-        };
+        let needs = self.needs(
+            &trunk,
+            &plans,
+            &Demand {
+                context: (blocks * BLOCK) as u64,
+                rows: size.rows as u64,
+                element: size_of::<f32>() as u64,
+            },
+        );
         log::debug!("{needs}");
         if !args.no_memory_check {
             needs.check(available_memory())?;
@@ -238,10 +244,14 @@ impl Opened {
         Ok(Box::new(CpuExecutor::new(self.reader.clone(), (&trunk, plans), None, options)?))
     }
 
-    /// Bytes of the file that a step may touch.
-    fn weight_bytes(&self, d: &Description) -> u64 {
-        let names: BTreeSet<&str> = d.weights().map(|w| w.name.as_str()).collect();
-        names.iter().filter_map(|name| self.reader.tensor(name)).map(|t| t.bytes).sum()
+    /// All ranks together. The weights are mapped: however many ranks read them, they are in memory once.
+    fn needs(&self, trunk: &Description, plans: &[RankPlan], demand: &Demand) -> Needs {
+        let names: BTreeSet<&str> = trunk.weights().map(|w| w.name.as_str()).collect();
+        let tensors = names.iter().filter_map(|name| self.reader.tensor(name));
+        let held = plans.iter().map(|p| Held::of(p, None, demand.element).working(demand));
+        let add = |[a, b]: [u64; 2], [c, d]: [u64; 2]| [a.saturating_add(c), b.saturating_add(d)];
+        let [cache, arena] = held.fold([0, 0], add);
+        Needs { weights: tensors.map(|t| t.bytes).sum(), cache, arena }
     }
 }
 
@@ -264,7 +274,7 @@ struct Needs {
 
 impl std::fmt::Display for Needs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let [weights, cache, arena] = [self.weights, self.cache, self.arena].map(gib);
+        let [weights, cache, arena] = [self.weights, self.cache, self.arena].map(bytes);
         write!(f, "{weights} of weights, {cache} of cache and {arena} of working memory")
     }
 }
@@ -276,29 +286,12 @@ impl Needs {
             Some(available) if total > available => bail!(
                 "not enough memory: {} needed ({self}), {} available; \
                  ask for a shorter context with `-c`, or go on anyway with `--no-memory-check`",
-                gib(total),
-                gib(available)
+                bytes(total),
+                bytes(available)
             ),
             _ => Ok(()),
         }
     }
-}
-
-fn gib(bytes: u64) -> String {
-    format!("{:.2} GiB", bytes as f64 / (1u64 << 30) as f64)
-}
-
-/// Cache rows and values of the CPU backend are f32.
-const ELEMENT: u64 = size_of::<f32>() as u64;
-
-fn cache_bytes(plans: &[RankPlan], blocks: usize) -> u64 {
-    let a_token: usize = plans.iter().flat_map(|p| &p.caches).map(|c| c.width).sum();
-    (a_token as u64 * ELEMENT).saturating_mul((blocks * BLOCK) as u64)
-}
-
-fn arena_bytes(plans: &[RankPlan], rows: usize) -> u64 {
-    let a_row: usize = plans.iter().flat_map(|p| &p.slots).sum();
-    (a_row as u64 * ELEMENT).saturating_mul(rows as u64)
 }
 
 /// What the system can give without swapping; None where it does not say.
@@ -358,12 +351,12 @@ mod tests {
 
     #[test]
     fn too_little_memory_is_refused_with_all_numbers() {
-        let g = 1 << 30;
+        let g = 1_000_000_000;
         let needs = Needs { weights: 3 * g, cache: 2 * g, arena: g };
         assert!(needs.check(Some(6 * g)).is_ok());
         assert!(needs.check(None).is_ok());
         let text = needs.check(Some(6 * g - 1)).unwrap_err().to_string();
-        for number in ["6.00 GiB needed", "3.00 GiB of weights", "2.00 GiB of cache", "available"] {
+        for number in ["6.00 GB needed", "3.00 GB of weights", "2.00 GB of cache", "available"] {
             assert!(text.contains(number), "{text}");
         }
         assert!(Needs { weights: u64::MAX, cache: 1, arena: 0 }.check(Some(g)).is_err());

@@ -1,11 +1,11 @@
 //! Running the program in tests.
 #![allow(dead_code, clippy::unwrap_used)] // each test file uses its part
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn call(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_shardwright"));
-    command.args(args).current_dir(std::env::temp_dir()).output().unwrap()
+    command.args(args).current_dir(std::env::temp_dir()).stdin(Stdio::null()).output().unwrap()
 }
 
 /// Standard output of a call that must succeed.
@@ -29,4 +29,14 @@ pub(crate) fn fails(args: &[&str], code: i32) -> String {
 
 pub(crate) fn scratch() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
+}
+
+/// A file of the test data that comes with the source.
+pub(crate) fn data(name: &str) -> String {
+    format!("{}/../../tests/data/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A tiny model of the test data.
+pub(crate) fn model(name: &str) -> String {
+    data(&format!("models/{name}.gguf"))
 }

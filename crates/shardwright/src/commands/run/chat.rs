@@ -82,8 +82,10 @@ impl Chat<'_> {
                 self.messages.clear();
                 say("The conversation is forgotten.")?;
             }
-            ("system", "") => self.system = None,
-            ("system", text) => self.system = Some(text.to_owned()),
+            ("system", text) => {
+                self.system = Some(text.to_owned()).filter(|t| !t.is_empty());
+                say("It applies from the next message on.")?;
+            }
             ("save", "") => say("/save needs the name of a file.")?,
             ("save", file) => match self.save(file) {
                 Ok(n) => say(&format!("{n} messages are in {file}."))?,

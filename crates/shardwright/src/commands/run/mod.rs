@@ -164,7 +164,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// Ends the program as clap does for a flag that makes no sense.
 fn usage(text: &str) -> ! {
-    crate::Cli::command().error(ErrorKind::ValueValidation, text).exit()
+    let mut cli = crate::Cli::command();
+    cli.build();
+    let run = cli.find_subcommand_mut("run").expect("this is it");
+    run.error(ErrorKind::ValueValidation, text).exit()
 }
 
 fn once(session: &mut Session, args: &Args, prompt: &str) -> anyhow::Result<ExitCode> {

@@ -1,0 +1,137 @@
+//! Whatever a user gets wrong: one clear line, the right exit status, no panic.
+#![allow(clippy::unwrap_used)]
+
+mod util;
+
+use util::{fails, model, scratch};
+
+/// The call fails with this status, and its one line of error says all of `expected`.
+fn check(args: &[&str], code: i32, expected: &[&str]) {
+    let text = fails(args, code);
+    let errors: Vec<&str> = text.lines().filter(|l| l.starts_with("error: ")).collect();
+    assert_eq!(errors.len(), 1, "{args:?}: {text}");
+    assert!(!text.contains("internal error"), "{args:?}: {text}");
+    let all = if code == 2 { text.as_str() } else { errors[0] };
+    for part in expected {
+        assert!(all.contains(part), "{args:?}: no {part:?} in {text}");
+    }
+}
+
+#[test]
+fn files_that_cannot_be_models() {
+    let dir = scratch();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let text = path("notes.txt");
+    std::fs::write(&text, "not a model\n").unwrap();
+    std::fs::write(path("empty.gguf"), "").unwrap();
+    let whole = std::fs::read(model("llama-f32")).unwrap();
+    std::fs::write(path("cut.gguf"), &whole[..whole.len() / 2]).unwrap();
+    for command in ["run", "logits", "generate", "tokenize"] {
+        let check = |file: &str, expected: &[&str]| {
+            let more: &[&str] = match command {
+                "run" => &["-p", "x"],
+                "logits" => &["--ids", &text, "--out", "never-written"],
+                "generate" => &["--ids", &text, "-n", "1"],
+                _ => &["--text", &text],
+            };
+            check(&[&[command, file], more].concat(), 1, expected);
+        };
+        check(&path("missing.gguf"), &["missing.gguf", "No such file"]);
+        check(dir.path().to_str().unwrap(), &["is a folder"]);
+        check(&text, &["notes.txt", "not a GGUF file"]);
+        check(&path("empty.gguf"), &["empty.gguf"]);
+        check(&path("cut.gguf"), &["cut.gguf"]);
+    }
+}
+
+#[test]
+fn models_that_cannot_be_run() {
+    let llama = model("llama-f32");
+    let over = |kv: &'static str| ["run", &llama, "-p", "x", "--override-kv", kv].map(str::to_owned);
+    let check = |args: &[String], expected: &[&str]| {
+        check(&args.iter().map(String::as_str).collect::<Vec<_>>(), 1, expected);
+    };
+    check(&over("general.architecture=str:mamba"), &["`mamba`", "supported: ", "glm-dsa"]);
+    check(&over("llama.block_count=int:9"), &["blk.", "missing"]);
+    check(&over("llama.feed_forward_length=int:96"), &["blk.0.ffn_", "shape"]);
+    check(&over("tokenizer.ggml.model=str:bert"), &["`bert`", "gpt2"]);
+    check(&over("tokenizer.ggml.pre=str:klingon"), &["`klingon`"]);
+}
+
+#[test]
+fn what_this_machine_cannot_do() {
+    let llama = model("llama-f32");
+    let run = |more: &[&str], expected: &[&str]| {
+        check(&[&["run", &llama, "-p", "x"], more].concat(), 1, expected);
+    };
+    run(&["--device", "cuda"], &["no CUDA backend"]);
+    run(&["--device", "cuda:0,1"], &["no CUDA backend"]);
+    run(&["--tp", "64"], &["64 ranks", "legal for this file: 1"]);
+    let long = ["--override-kv", "llama.context_length=int:200000000", "-c", "0"];
+    run(&long, &["not enough memory", "of weights", "of cache", "available", "--no-memory-check"]);
+}
+
+#[test]
+fn prompts_and_ids_that_make_no_sense() {
+    let dir = scratch();
+    let file = |name: &str, text: &[u8]| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let llama = model("llama-f32");
+    check(&["run", &llama, "-p", ""], 1, &["the prompt is empty"]);
+    check(&["run", &llama], 1, &["the prompt is empty"]); // standard input is empty
+    check(&["run", &llama, "-p", &"long ".repeat(99), "-c", "64"], 1, &["tokens", "64"]);
+    check(&["run", &llama, "-p", "x", "--chat-template-file", "none.jinja"], 1, &["none.jinja"]);
+    let template = file("bad.jinja", b"{% for %}");
+    check(&["run", &llama, "-p", "x", "--chat-template-file", &template], 1, &["bad.jinja", "template"]);
+    let ids = |text: &[u8], expected: &[&str]| {
+        let ids = file("ids.txt", text);
+        check(&["generate", &llama, "--ids", &ids, "-n", "1"], 1, &[&["ids.txt"], expected].concat());
+        check(&["logits", &llama, "--ids", &ids, "--out", "x"], 1, &[&["ids.txt"], expected].concat());
+    };
+    ids(b"", &["no token ids"]);
+    ids(b"1 2 x", &["`x`"]);
+    ids(b"1 -2", &["`-2`"]);
+    ids(b"1 512", &["512"]);
+    ids(b"99999999999", &["`99999999999`"]);
+    ids(b"\xff\xfe", &["UTF-8"]);
+    let good = file("good.txt", b"1 2");
+    let out = dir.path().join("no/such/folder").to_str().unwrap().to_owned();
+    check(&["logits", &llama, "--ids", &good, "--out", &out], 1, &[&out]);
+    let latin = file("latin.txt", b"caf\xe9");
+    check(&["tokenize", &llama, "--text", &latin], 1, &["latin.txt", "UTF-8"]);
+}
+
+#[test]
+fn flags_that_make_no_sense() {
+    let llama = model("llama-f32");
+    let usage = |more: &[&str], expected: &str| {
+        check(&[&["run", &llama, "-p", "x"], more].concat(), 2, &[expected]);
+    };
+    check(&["run", "-p", "x"], 2, &["MODEL", "--demo"]);
+    check(&["run", &llama, "-m", &llama], 2, &["cannot be used with"]);
+    check(&["frobnicate"], 2, &["frobnicate"]);
+    check(&["generate", &llama, "--ids", "x", "-n", "0"], 2, &["0"]);
+    check(&["completions", "tcsh"], 2, &["tcsh"]);
+    usage(&["--frob"], "--frob");
+    usage(&["--device", "gpu"], "cuda:0,1");
+    usage(&["--device", "cuda:x"], "cuda:0,1");
+    usage(&["--tp", "0"], "--tp");
+    usage(&["-t", "0"], "--threads");
+    usage(&["-n", "0"], "-n");
+    usage(&["-n", "-2"], "-2");
+    usage(&["--temp", "-1"], "temperature");
+    usage(&["--temp", "nan"], "temperature");
+    usage(&["--temp", "hot"], "--temp");
+    usage(&["--top-p", "1.5"], "top_p");
+    usage(&["--min-p", "-0.1"], "min_p");
+    usage(&["--repeat-penalty", "0"], "repetition_penalty");
+    usage(&["--override-kv", "a.b"], "KEY=TYPE:VALUE");
+    usage(&["--override-kv", "a.b=int:x"], "no int");
+    usage(&["--chat-template-kwargs", "[]"], "JSON object");
+    usage(&["--activations", "f16"], "f32");
+    usage(&["--system", "x", "--raw"], "--raw");
+    usage(&["--parse-special"], "--raw");
+}
