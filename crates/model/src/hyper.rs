@@ -577,7 +577,8 @@ impl Source<'_> {
             return Err(wrong(self.key("expert_group_count")?, n, wanted));
         }
         let kept = self.size("expert_group_used_count")?;
-        self.between("expert_group_used_count", kept, 1, n)?;
+        let used: usize = self.need("expert_used_count")?;
+        self.between("expert_group_used_count", kept, used.div_ceil(experts / n), n)?;
         let score = if gating == Gating::Softmax && !bias { GroupScore::Max } else { GroupScore::BestTwo };
         Ok((kept < n).then_some((n, kept, score)))
     }

@@ -20,7 +20,7 @@ pub struct DealInfo {
     pub units: usize,
     /// Units that are better kept together where there are enough (query heads of one KV head).
     pub group: usize,
-    /// May a rank get nothing? Heads: no. Features: yes, it then adds a zero.
+    /// May there be fewer units than ranks? Heads: no. Features: yes; a rank without any adds a zero.
     pub idle: bool,
     /// For features of experts: how many experts could be dealt instead (whole experts on ranks), and how many
     /// of them a token uses.

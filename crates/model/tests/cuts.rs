@@ -152,7 +152,7 @@ fn q3_cuts_fall_between_blocks_or_are_refused() {
         // GLM-5 at 8: one block of 256 a rank; at 16, half of the ranks have no part in the experts
         ("glm-5", "ud-q4_k_xl", vec![1, 2, 3, 4, 5, 8, 16]),
         ("glm-4.5", "q4_k_m", vec![1, 2, 3, 4, 5, 8, 16]),
-        ("deepseek-v2-lite", "q4_k_m", vec![1, 2, 3, 4, 5, 8]),
+        ("deepseek-v2-lite", "q4_k_m", vec![1, 2, 3, 4, 5, 8, 16]),
         ("glm-4.7-flash", "q4_k_m", vec![1, 2, 3, 4, 5, 8, 16]),
         // 128 heads of 128: two a block
         ("deepseek-v3", "q4_k_m", vec![1, 2, 3, 4, 5, 8, 16]),
@@ -177,10 +177,10 @@ fn check_blocks(name: &str, plans: &[RankPlan]) {
 #[test]
 fn q3_a_refusal_names_tensor_row_type_block_and_what_works() {
     let h = header("tiny-deepseek2", &[], "q4_k_m");
-    let text = plans(&h, 3).unwrap_err().to_string();
-    let want = "3 ranks do not work: the 8 heads of layer 0 do not go around, dealt 4 at a time, since \
+    let text = plans(&h, 9).unwrap_err().to_string();
+    let want = "9 ranks do not work: the 8 heads of layer 0 do not go around, dealt 4 at a time, since \
                 `blk.0.attn_output.weight` has rows of 512 in Q4_K blocks of 256, 64 columns each; legal for this \
-                file: 1, 2";
+                file: 1, 2, 3, 4, 5, 6, 7, 8";
     assert_eq!(text, want);
     let h = header("glm-4.7-flash", &[], "q4_k_m");
     let text = plans(&h, 40).unwrap_err().to_string();
@@ -190,6 +190,17 @@ fn q3_a_refusal_names_tensor_row_type_block_and_what_works() {
     );
     assert!(plans(&h, 0).unwrap_err().to_string().contains("1 to 64"));
     assert!(plans(&h, 1000).unwrap_err().to_string().contains("1 to 64"));
+}
+
+#[test]
+fn q3_heads_glued_by_a_block_leave_a_rank_idle() {
+    let h = header("tiny-deepseek2", &[], "q4_k_m");
+    let columns = |p: &RankPlan| {
+        let all = p.ops.iter().flat_map(|o| &o.weights);
+        all.filter(|w| w.name == "blk.0.attn_output.weight").map(|w| w.cols.clone()).collect::<Vec<_>>()
+    };
+    let cut: Vec<_> = plans(&h, 3).unwrap().iter().flat_map(columns).collect();
+    assert_eq!(cut, [0..256, 256..512, 0..0]);
 }
 
 #[test]

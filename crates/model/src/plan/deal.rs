@@ -112,12 +112,13 @@ fn grains(d: &Description, found: &Found<'_>) -> Vec<Grain> {
     grains
 }
 
-/// Units that stay together and the number of such chunks; none if a rank that needs one would get none.
+/// Units that stay together and the number of such chunks; none if there are fewer units than ranks that need one. Where
+/// only a block format glues too many together, a rank is left idle instead: its summand is zero.
 fn chunks(info: &DealInfo, grain: usize, ranks: usize) -> Option<(usize, usize)> {
     let together = lcm(grain, info.group);
     let grain = if info.units / together >= ranks { together } else { grain };
     let chunks = info.units.div_ceil(grain);
-    (chunks >= ranks || info.idle).then_some((grain, chunks))
+    (info.units >= ranks || info.idle).then_some((grain, chunks))
 }
 
 /// No model uses more experts a token; the search for the busiest rank grows with its cube.
