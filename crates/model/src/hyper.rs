@@ -292,7 +292,7 @@ impl Source<'_> {
         let next = format!("blk.{layers}.nextn.eh_proj.weight");
         if !self.has("blk.0.attn_norm.weight", true) && self.has(&next, false) {
             let why =
-                "this file holds only the next-token layer: open the trunk's file, and add this one to it"
+                "this file holds only the next-token layer: open the trunk's file, and add this one with `--mtp`"
                     .into();
             return Err(Error::Missing { name: "blk.0.attn_norm.weight".into(), why });
         }

@@ -20,6 +20,9 @@ use std::sync::Arc;
 pub(crate) struct ModelArgs {
     #[command(flatten)]
     which: Which,
+    /// A next-token layer in a file of its own; it is loaded, not yet used to draft.
+    #[arg(long, value_name = "FILE")]
+    mtp: Option<PathBuf>,
     /// Read a metadata key as this value instead; TYPE is int, float, bool or str. May be repeated.
     #[arg(long, value_name = "KEY=TYPE:VALUE")]
     override_kv: Vec<Override>,
@@ -158,6 +161,9 @@ impl ModelArgs {
 
     fn read_at(&self, path: &Path) -> anyhow::Result<Reader> {
         let mut reader = Reader::open(path)?;
+        if let Some(mtp) = &self.mtp {
+            attach(&mut reader, mtp)?;
+        }
         for o in &self.override_kv {
             log::debug!("`{}` is taken to be {:?}", o.key, o.value);
             reader.meta_mut().set(&o.key, o.value.clone());
@@ -194,9 +200,22 @@ impl ModelArgs {
     }
 }
 
+/// Adds a next-token layer. Its file counts that layer among the blocks, which the trunk's file may not.
+fn attach(reader: &mut Reader, mtp: &Path) -> anyhow::Result<()> {
+    let companion = Reader::open(mtp)?;
+    let key: String = reader.meta().need("general.architecture")?;
+    for suffix in ["block_count", "nextn_predict_layers"] {
+        let key = format!("{key}.{suffix}");
+        let value = companion.meta().get(&key).cloned();
+        let value = value.with_context(|| format!("{}: `{key}` is missing", mtp.display()))?;
+        reader.meta_mut().set(&key, value);
+    }
+    Ok(reader.attach(companion)?)
+}
+
 /// The demo model: in the source tree, or in the share folder beside the executable's.
 fn demo() -> anyhow::Result<PathBuf> {
-    const NAME: &str = "shardwright-demo.gguf";
+    const NAME: &str = "glm-dsa-demo-UD-Q4_K_XL.gguf";
     let exe = std::env::current_exe().ok();
     let beside = exe.as_deref().and_then(Path::parent);
     let places = [
