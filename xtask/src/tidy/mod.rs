@@ -100,6 +100,27 @@ impl Tree {
         rules.iter().flat_map(|rule| rule(self)).collect()
     }
 
+    /// Is the file compiled for tests only: in a `tests` or `benches` folder, or declared under `#[cfg(test)]`?
+    fn is_test(&self, file: &File) -> bool {
+        if file.path.split('/').any(|part| part == "tests" || part == "benches") {
+            return true;
+        }
+        let Some((folder, name)) = file.path.rsplit_once('/') else { return false };
+        let declared = format!("mod {};", name.trim_end_matches(".rs"));
+        let parents = [
+            format!("{folder}/lib.rs"),
+            format!("{folder}/main.rs"),
+            format!("{folder}/mod.rs"),
+            format!("{folder}.rs"),
+        ];
+        parents.iter().filter_map(|p| self.text(p)).any(|text| {
+            let lines: Vec<&str> = text.lines().map(str::trim).collect();
+            lines.windows(2).any(|w| {
+                w[0] == "#[cfg(test)]" && (w[1] == declared || w[1].ends_with(&format!(" {declared}")))
+            })
+        })
+    }
+
     fn text(&self, path: &str) -> Option<&str> {
         self.files.iter().find(|f| f.path == path)?.text.as_deref()
     }

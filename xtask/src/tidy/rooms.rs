@@ -20,10 +20,13 @@ fn room(tree: &Tree, doc: &str, path: &str) -> Vec<Violation> {
         return vec![violation(format!("has no section `### {name}`"))];
     };
     let source = format!("{path}/src/");
-    let modules = tree.files.iter().filter_map(|f| f.path.strip_prefix(&source)).map(|f| {
-        let module = f.split('/').next().unwrap_or(f);
-        module.trim_end_matches(".rs").to_owned()
-    });
+    let modules =
+        tree.files.iter().filter(|f| !tree.is_test(f)).filter_map(|f| f.path.strip_prefix(&source)).map(
+            |f| {
+                let module = f.split('/').next().unwrap_or(f);
+                module.trim_end_matches(".rs").to_owned()
+            },
+        );
     let modules: BTreeSet<String> = modules.filter(|m| m != "lib" && m != "main").collect();
     let unnamed = modules.into_iter().filter(|m| !names(section, m));
     unnamed.map(|m| violation(format!("the section on {name} does not speak of `{m}`"))).collect()

@@ -9,17 +9,17 @@ use super::house::{ARCHITECTURE_LINES, ARCHITECTURES, FILE_LINES, FUNCTION_LINES
 use super::{File, Tree, Violation};
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
-    tree.files.iter().filter(|f| f.path.ends_with(".rs")).flat_map(source).collect()
+    let sources = tree.files.iter().filter(|f| f.path.ends_with(".rs"));
+    sources.flat_map(|f| source(f, tree.is_test(f))).collect()
 }
 
-fn source(file: &File) -> Vec<Violation> {
+fn source(file: &File, testing: bool) -> Vec<Violation> {
     let text = file.text.as_deref().unwrap_or("");
     let syntax = match syn::parse_file(text) {
         Ok(syntax) => syntax,
         Err(e) => return vec![file.breaks(e.span().start().line, format!("not Rust: {e}"))],
     };
-    let mut reader =
-        Reader { file, text, table: is_table(text), testing: is_test(&file.path), found: Vec::new() };
+    let mut reader = Reader { file, text, table: is_table(text), testing, found: Vec::new() };
     reader.openings();
     reader.lengths();
     reader.visit_file(&syntax);
@@ -28,11 +28,6 @@ fn source(file: &File) -> Vec<Violation> {
         Err(e) => reader.breaks(0, format!("not Rust: {e}")),
     }
     reader.found
-}
-
-/// A file under a `tests` or `benches` folder of a crate.
-fn is_test(path: &str) -> bool {
-    path.split('/').any(|part| part == "tests" || part == "benches")
 }
 
 /// Is it marked as a table of uniform entries?
@@ -322,6 +317,10 @@ mod tests {
             expect(&found("crates/cpu/src/a.rs", body), line, says);
         }
         expect(&found("crates/cpu/tests/a.rs", "fn f() { g().unwrap(); }"), 0, "");
+        let shared = ("crates/cpu/src/ops/shared.rs", "//! For tests.\nfn f() { g().unwrap(); }");
+        let parent = |text| check(&tree(&[shared, ("crates/cpu/src/ops/mod.rs", text)]));
+        expect(&parent("//! Ops.\n#[cfg(test)]\npub(crate) mod shared;"), 0, "");
+        expect(&parent("//! Ops.\npub(crate) mod shared;"), 2, "`unwrap` outside");
     }
 
     #[test]
