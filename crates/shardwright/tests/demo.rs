@@ -1,0 +1,101 @@
+//! The demo model is a quality meter: its perplexity on held-out text was measured by another program (PyTorch, in
+//! float32: `demo/README.md`) and must come out the same here.
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+use shardwright_cpu::{Activations, CpuExecutor, CpuOptions};
+use shardwright_gguf::Reader;
+use shardwright_model::exec::{BLOCK, Executor, RowOutput, StepBatch, Want};
+use shardwright_model::hyper::{Options, Source};
+use shardwright_model::plan::plan;
+use shardwright_model::{arch, op::Description};
+use shardwright_text::tokenizer::{Special, Tokenizer};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Longest of the documents below, in cache blocks.
+const BLOCKS: usize = 16;
+
+fn demo(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo").join(name)
+}
+
+fn executor(reader: &Arc<Reader>, options: Options, ranks: usize, activations: Activations) -> CpuExecutor {
+    let has = |name: &str| Some(reader.tensor(name).is_some());
+    let hyper = arch::read(&Source { meta: reader.meta(), has: &has, options }).unwrap();
+    let trunk: Description = arch::describe(&hyper);
+    let plans = plan(&trunk, &|n: &str| reader.tensor(n), ranks).unwrap();
+    let size = CpuOptions { threads: 2, rows: 128, blocks: BLOCKS, context: BLOCKS * BLOCK, activations };
+    CpuExecutor::new(reader.clone(), (&trunk, plans), None, size).unwrap()
+}
+
+/// Negative log-likelihood of each token after the first, in nats.
+fn losses(exec: &mut CpuExecutor, ids: &[u32]) -> Vec<f64> {
+    let mut out = vec![];
+    for (start, tokens) in (0..).step_by(128).zip(ids.chunks(128)) {
+        let n = tokens.len();
+        let batch = StepBatch {
+            tokens: tokens.to_vec(),
+            positions: (start..start + n as u32).collect(),
+            sequences: vec![0; n],
+            tables: vec![(0..BLOCKS as u32).collect()],
+            wants: vec![Want::Logits; n],
+            ..StepBatch::default()
+        };
+        for (row, at) in exec.step(&batch).unwrap().rows.into_iter().zip(start as usize..) {
+            let RowOutput::Logits(logits) = row else { panic!("logits were asked for") };
+            if let Some(next) = ids.get(at + 1) {
+                let sum: f64 = logits.iter().map(|x| f64::from(*x).exp()).sum();
+                out.push(sum.ln() - f64::from(logits[*next as usize]));
+            }
+        }
+    }
+    out
+}
+
+/// Perplexity over the 24 documents whose figures the model card gives, each in a fresh context.
+fn perplexity(exec: &mut CpuExecutor, reader: &Reader) -> (f64, usize) {
+    let tokenizer = Tokenizer::from_meta(reader.meta()).unwrap();
+    let text = std::fs::read_to_string(demo("heldout.jsonl")).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let mut all = vec![];
+    for line in [0..4, 200..210, 350..360].into_iter().flatten().map(|i| lines[i]) {
+        let document: serde_json::Value = serde_json::from_str(line).unwrap();
+        let ids = tokenizer.encode(document["text"].as_str().unwrap(), Special::Parse).unwrap();
+        all.extend(losses(exec, &ids));
+    }
+    ((all.iter().sum::<f64>() / all.len() as f64).exp(), all.len())
+}
+
+fn check(options: Options, ranks: usize, expected: f64) {
+    let reader = Arc::new(Reader::open(&demo("glm-dsa-demo-UD-Q4_K_XL.gguf")).unwrap());
+    let mut exec = executor(&reader, options, ranks, Activations::F32);
+    let (found, tokens) = perplexity(&mut exec, &reader);
+    println!("{options:?} on {ranks} ranks: {found:.6} over {tokens} tokens, elsewhere {expected}");
+    assert_eq!(tokens, 2393);
+    // both are float32 sums in other orders; the card gives six digits
+    assert!((found / expected - 1.0).abs() < 1e-5, "{found} is not {expected}");
+}
+
+#[test]
+fn sparse_perplexity_is_that_of_another_program() {
+    check(Options::default(), 1, 1.574664);
+}
+
+#[test]
+fn dense_perplexity_is_that_of_another_program() {
+    check(Options { dense_attention: true, ..Options::default() }, 1, 1.565525);
+}
+
+#[test]
+fn ranks_do_not_change_the_perplexity() {
+    check(Options::default(), 8, 1.574664);
+}
+
+#[test]
+fn rounded_activations_cost_little() {
+    let reader = Arc::new(Reader::open(&demo("glm-dsa-demo-UD-Q4_K_XL.gguf")).unwrap());
+    let mut exec = executor(&reader, Options::default(), 1, Activations::Q8);
+    let (found, _) = perplexity(&mut exec, &reader);
+    println!("8-bit activations: {found:.6}");
+    assert!((found / 1.574664 - 1.0).abs() < 5e-3 && found != 1.574664, "{found}");
+}
