@@ -18,7 +18,9 @@ pub(super) fn read(s: &Source<'_>) -> Result<Hyper> {
     let note = match &indexer {
         Some(i) => {
             let full: Vec<usize> = (0..i.full.len()).filter(|l| i.full[*l]).collect();
-            format!("sparse attention keeps {} positions, selected in layers {full:?} ({why})", i.keep)
+            let layers =
+                if full.len() == i.full.len() { "all layers".into() } else { format!("layers {full:?}") };
+            format!("sparse attention keeps {} positions, selected in {layers} ({why})", i.keep)
         }
         None => "attention is dense: no indexer in the file, or switched off".into(),
     };
@@ -44,5 +46,5 @@ fn full_layers(s: &Source<'_>) -> Result<(Vec<bool>, &'static str)> {
         let full = |l: usize| (l + 1).saturating_sub(3).is_multiple_of(4);
         return Ok(((0..layers).map(full).collect(), "GLM-5.2's pattern, by context length"));
     }
-    Ok((vec![true; layers], "all layers, since no key says otherwise"))
+    Ok((vec![true; layers], "no key says otherwise"))
 }
