@@ -1,6 +1,8 @@
 //! `verify` finds no difference where there is none, and names the first where there is one.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
+mod util;
+
 use serde_json::Value;
 use std::process::Command;
 
@@ -30,6 +32,22 @@ fn ranks_and_chunks_change_nothing() {
     equal(&[&model("glm-dsa-tp8-kq"), "--tp", "8"]);
     equal(&[&model("glm4moe-f32"), "--tp", "2"]);
     equal(&[&model("llama-f32"), "--against", &model("llama-f32")]);
+}
+
+#[test]
+fn q1_order_parts_and_fusion_of_tensors_change_no_bit() {
+    let folder = util::scratch();
+    let rewritten = |name: &str, flags: &[&str]| {
+        let path = folder.path().join(format!("{name}-{}.gguf", flags.join("")));
+        let like = ["synth", "--like", &model(name), "-o", path.to_str().unwrap()];
+        let files = util::run(&[&like[..], flags].concat());
+        equal(&[&model(name), "--against", files.lines().last().unwrap()]);
+    };
+    rewritten("glm-dsa-tp8-kq", &["--order", "kv-first"]);
+    rewritten("glm-dsa-tp8-kq", &["--order", "shuffled:5", "--split-tensors", "9"]);
+    rewritten("llama-f32", &["--order", "reversed", "--split-tensors", "1"]);
+    rewritten("deepseek2-v3-f32", &["--fuse", "gate-up"]);
+    rewritten("glm4moe-f32", &["--fuse", "qkv", "--fuse", "gate-up", "--order", "shuffled:6"]);
 }
 
 #[test]
