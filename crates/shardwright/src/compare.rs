@@ -196,7 +196,8 @@ pub(crate) fn agreement(reference: &[f32], other: &[f32], vocab: usize) -> Agree
     Agreement { kl: out.kl / n, top1: out.top1 / n, ..out }
 }
 
-fn log_softmax(row: &[f32]) -> Vec<f64> {
+/// Log-probabilities of a row of logits, in nats.
+pub(crate) fn log_softmax(row: &[f32]) -> Vec<f64> {
     let top = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = row.iter().map(|x| f64::from(x - top).exp()).sum();
     row.iter().map(|x| f64::from(x - top) - sum.ln()).collect()

@@ -4,6 +4,7 @@
 mod commands;
 mod compare;
 mod progress;
+mod steps;
 mod table;
 mod wire;
 
@@ -44,6 +45,7 @@ enum Command {
     Plan(commands::plan::Args),
     Verify(commands::verify::Args),
     Synth(commands::synth::Args),
+    Eval(commands::eval::Args),
     Logits(commands::logits::Args),
     Generate(commands::generate::Args),
     Tokenize(commands::tokenize::Args),
@@ -73,6 +75,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Plan(a) => commands::plan::run(&a),
         Command::Verify(a) => commands::verify::run(&a),
         Command::Synth(a) => commands::synth::run(&a),
+        Command::Eval(a) => commands::eval::run(&a),
         Command::Logits(a) => commands::logits::run(&a),
         Command::Generate(a) => commands::generate::run(&a),
         Command::Tokenize(a) => commands::tokenize::run(&a),

@@ -1,12 +1,11 @@
 //! `shardwright logits`: every logit of given token ids, for machines that compare.
 
 use crate::progress::Progress;
+use crate::steps::{logits, steps};
 use crate::wire::{BackendArgs, ModelArgs, Size, read_ids};
-use anyhow::{Context, bail};
-use shardwright_model::exec::{BLOCK, RowOutput, StepBatch, Want};
+use anyhow::Context;
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -48,24 +47,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut out = BufWriter::new(File::create(&args.out).with_context(place)?);
     let mut progress = Progress::new("tokens", ids.len());
     let started = Instant::now();
-    for start in (0..ids.len()).step_by(rows) {
-        let end = (start + rows).min(ids.len());
-        for (at, row) in (start..end).zip(executor.step(&batch(&ids, start..end))?.rows) {
-            match row {
-                RowOutput::Logits(logits) => {
-                    for logit in logits {
-                        out.write_all(&logit.to_le_bytes()).with_context(place)?;
-                    }
-                }
-                RowOutput::NonFinite { at: value } => {
-                    bail!(
-                        "token {at}: the model computed non-finite values (NaN or infinity), first in `{value}`"
-                    )
-                }
-                other => bail!("token {at}: the backend answered {other:?} instead of logits"),
+    for batch in steps(&ids, rows) {
+        for (row, at) in executor.step(&batch)?.rows.into_iter().zip(&batch.positions) {
+            for logit in logits(row, *at as usize)? {
+                out.write_all(&logit.to_le_bytes()).with_context(place)?;
             }
+            progress.at(*at as usize + 1);
         }
-        progress.at(end);
     }
     out.flush().with_context(place)?;
     drop(progress);
@@ -75,17 +63,4 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         writeln!(std::io::stdout(), "{report}")?;
     }
     Ok(())
-}
-
-/// The rows of these positions of one sequence that has the whole cache.
-fn batch(ids: &[u32], rows: Range<usize>) -> StepBatch {
-    let n = rows.len();
-    StepBatch {
-        tokens: ids[rows.clone()].to_vec(),
-        positions: rows.map(|p| p as u32).collect(),
-        sequences: vec![0; n],
-        tables: vec![(0..ids.len().div_ceil(BLOCK) as u32).collect()],
-        wants: vec![Want::Logits; n],
-        ..StepBatch::default()
-    }
 }

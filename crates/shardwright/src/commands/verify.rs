@@ -1,12 +1,13 @@
 //! `shardwright verify`: two executions of one prompt, value by value, and the first that differs.
 
 use crate::compare::{Agreement, Comparer, Difference, Recorder, agreement};
+use crate::steps::steps;
 use crate::wire::{BackendArgs, ModelArgs, Opened, Size, read_ids};
 use anyhow::bail;
 use serde_json::json;
-use shardwright_model::exec::{BLOCK, Executor, Probe, RowOutput, StepBatch, Want};
+use shardwright_model::exec::{Executor, Probe, RowOutput};
 use shardwright_text::tokenizer::{Special, Tokenizer};
-use std::ops::Range;
+use std::io::Write;
 use std::path::PathBuf;
 
 /// Compare two executions of one prompt value by value.
@@ -74,9 +75,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         agreement: agreement(&reference, &logits, plain.hyper.vocab),
         comparer: &comparer,
     };
+    let mut out = std::io::stdout();
     match args.json {
-        true => println!("{}", report.json()),
-        false => report.print(),
+        true => writeln!(out, "{}", report.json())?,
+        false => writeln!(out, "{report}")?,
     }
     report.verdict()
 }
@@ -101,10 +103,9 @@ fn feed<P: Probe>(
     starts: impl Fn(&mut P, usize),
 ) -> anyhow::Result<Vec<f32>> {
     let mut all = vec![];
-    for start in (0..ids.len()).step_by(chunk) {
-        starts(probe, start);
-        let rows = start..(start + chunk).min(ids.len());
-        for row in executor.step_probed(&batch(ids, rows), Some(probe))?.rows {
+    for batch in steps(ids, chunk) {
+        starts(probe, batch.positions[0] as usize);
+        for row in executor.step_probed(&batch, Some(probe))?.rows {
             match row {
                 RowOutput::Logits(logits) => all.extend(logits),
                 // not an end: where it began is just what is looked for
@@ -113,18 +114,6 @@ fn feed<P: Probe>(
         }
     }
     Ok(all)
-}
-
-fn batch(ids: &[u32], rows: Range<usize>) -> StepBatch {
-    let n = rows.len();
-    StepBatch {
-        tokens: ids[rows.clone()].to_vec(),
-        positions: rows.map(|p| p as u32).collect(),
-        sequences: vec![0; n],
-        tables: vec![(0..ids.len().div_ceil(BLOCK) as u32).collect()],
-        wants: vec![Want::Logits; n],
-        ..StepBatch::default()
-    }
 }
 
 struct Report<'a> {
@@ -136,25 +125,6 @@ struct Report<'a> {
 }
 
 impl Report<'_> {
-    fn print(&self) {
-        println!("{} values of {} rows compared, tolerance {:e}", self.values, self.rows, self.tolerance);
-        println!("\n{:>6}  {:<28} {:>12} {:>12}", "layer", "worst value", "relative", "differing");
-        for (layer, (path, worst, differing)) in self.layers() {
-            println!("{layer:>6}  {path:<28} {worst:>12.3e} {differing:>12}");
-        }
-        let a = self.agreement;
-        println!(
-            "\nlogits: largest difference {:.3e}, KL {:.3e} nats, same likeliest token in {:.2} %",
-            a.max_abs,
-            a.kl,
-            100.0 * a.top1
-        );
-        match self.comparer.first() {
-            Some(d) => println!("first difference: {}", describe(d)),
-            None => println!("no value differs by more than it may"),
-        }
-    }
-
     /// For each layer, in order: its worst value, how far it is off, and how many elements differ at all.
     fn layers(&self) -> Vec<(String, (String, f64, usize))> {
         let mut out: Vec<(String, (String, f64, usize))> = vec![];
@@ -194,6 +164,30 @@ impl Report<'_> {
         match unmatched.first() {
             Some(path) => bail!("{} values have no counterpart, such as `{path}`", unmatched.len()),
             None => Ok(()),
+        }
+    }
+}
+
+impl std::fmt::Display for Report<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(
+            f,
+            "{} values of {} rows compared, tolerance {:e}\n",
+            self.values, self.rows, self.tolerance
+        )?;
+        writeln!(f, "{:>6}  {:<28} {:>12} {:>12}", "layer", "worst value", "relative", "differing")?;
+        for (layer, (path, worst, differing)) in self.layers() {
+            writeln!(f, "{layer:>6}  {path:<28} {worst:>12.3e} {differing:>12}")?;
+        }
+        let Agreement { max_abs, kl, top1 } = self.agreement;
+        writeln!(
+            f,
+            "\nlogits: largest difference {max_abs:.3e}, KL {kl:.3e} nats, same likeliest token in {:.2} %",
+            100.0 * top1
+        )?;
+        match self.comparer.first() {
+            Some(d) => write!(f, "first difference: {}", describe(d)),
+            None => write!(f, "no value differs by more than it may"),
         }
     }
 }

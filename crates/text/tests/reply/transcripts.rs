@@ -3,19 +3,19 @@
 use serde_json::{Value, json};
 
 /// A reply and its right reading.
-pub struct Transcript {
-    pub name: &'static str,
-    pub syntax: &'static str,
+pub(crate) struct Transcript {
+    pub(crate) name: &'static str,
+    pub(crate) syntax: &'static str,
     /// The end of the rendered prompt.
-    pub prompt: &'static str,
-    pub text: &'static str,
-    pub reasoning: &'static str,
-    pub content: &'static str,
+    pub(crate) prompt: &'static str,
+    pub(crate) text: &'static str,
+    pub(crate) reasoning: &'static str,
+    pub(crate) content: &'static str,
     /// Names and arguments.
-    pub calls: &'static [(&'static str, &'static str)],
+    pub(crate) calls: &'static [(&'static str, &'static str)],
     /// `stop`, `tool_calls` or `length`; the reply was cut by a limit if `limit`.
-    pub finish: &'static str,
-    pub limit: bool,
+    pub(crate) finish: &'static str,
+    pub(crate) limit: bool,
 }
 
 const PLAIN: Transcript = Transcript {
@@ -31,7 +31,7 @@ const PLAIN: Transcript = Transcript {
 };
 
 /// The tools that all transcripts are read with.
-pub fn tools() -> Vec<Value> {
+pub(crate) fn tools() -> Vec<Value> {
     let tool = |name: &str, properties: Value| {
         let parameters = json!({"type": "object", "properties": properties,
             "$defs": {"unit": {"enum": ["C", "F"]}}});
@@ -54,7 +54,7 @@ pub fn tools() -> Vec<Value> {
     ]
 }
 
-pub const GLM: &[Transcript] = &[
+pub(crate) const GLM: &[Transcript] = &[
     Transcript {
         name: "zero_arguments",
         prompt: "<|assistant|><think>",
@@ -248,7 +248,7 @@ const V32: Transcript = Transcript { syntax: "deepseek_v32", ..PLAIN };
 const KIMI: Transcript = Transcript { syntax: "kimi_k2", ..PLAIN };
 const HERMES: Transcript = Transcript { syntax: "hermes", ..PLAIN };
 
-pub const OTHERS: &[Transcript] = &[
+pub(crate) const OTHERS: &[Transcript] = &[
     Transcript {
         name: "v3_two_calls",
         prompt: "<｜Assistant｜><think>\n",
