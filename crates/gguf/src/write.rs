@@ -148,6 +148,7 @@ impl Writer {
         self.refuse_doubles()?;
         let parts = self.parts();
         let paths = self.paths(path, parts.len())?;
+        paths.iter().try_for_each(|path| refuse_others(path))?;
         let partial = |p: &Path| {
             let mut name = OsString::from(p);
             name.push(".partial");
@@ -257,6 +258,17 @@ impl Writer {
             }
         }
         meta
+    }
+}
+
+/// A file may be replaced, a folder or a device (renaming would put a file in its place) may not.
+fn refuse_others(path: &Path) -> Result<()> {
+    match fs::metadata(path) {
+        Ok(stat) if !stat.is_file() => {
+            let what = if stat.is_dir() { "a folder" } else { "a device or a pipe" };
+            Err(Error::NoFile { what }.in_file(path))
+        }
+        _ => Ok(()), // what cannot be looked at cannot be created either: that error says more
     }
 }
 

@@ -100,3 +100,25 @@ fn what_cannot_be_written_is_refused() {
     let nowhere = writer.write_sparse(Path::new("/nonexistent/x.gguf")).unwrap_err();
     assert!(matches!(nowhere, Error::Write { .. } | Error::File { .. }), "{nowhere}");
 }
+
+#[test]
+fn only_files_are_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = Writer::new(Meta::new()).unwrap();
+    writer.tensor("a", QuantType::F32, &[1]).unwrap();
+    let taken = folder.path().join("taken.gguf");
+    let check = |expected: &str| {
+        let error = writer.write_sparse(&taken).unwrap_err().to_string();
+        assert!(error.contains(expected) && error.contains("taken.gguf"), "{error}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left of a refused attempt");
+    };
+    fs::create_dir(&taken).unwrap();
+    check("is a folder");
+    fs::remove_dir(&taken).unwrap();
+    std::os::unix::fs::symlink("/dev/null", &taken).unwrap();
+    check("is a device");
+    fs::remove_file(&taken).unwrap();
+    fs::write(&taken, "old").unwrap();
+    writer.write_sparse(&taken).unwrap();
+    assert!(Reader::open(&taken).is_ok());
+}
