@@ -240,6 +240,7 @@ impl Source<'_> {
     pub(crate) fn between(&self, suffix: &str, n: usize, low: usize, high: usize) -> Result<()> {
         match (low..=high).contains(&n) {
             true => Ok(()),
+            false if low == high => Err(wrong(self.key(suffix)?, n, low.to_string())),
             false => Err(wrong(self.key(suffix)?, n, format!("{low} to {high}"))),
         }
     }
