@@ -128,7 +128,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let seconds = start.elapsed().as_secs_f64();
     let rate =
         if args.sparse { String::new() } else { format!(", {}/s", bytes((size as f64 / seconds) as u64)) };
-    eprintln!("{} in {} file(s), {seconds:.1} s{rate}", bytes(size), files.len());
+    log::info!("{} in {} file(s), {seconds:.1} s{rate}", bytes(size), files.len());
     Ok(())
 }
 
