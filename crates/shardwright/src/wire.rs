@@ -52,7 +52,8 @@ struct Which {
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct BackendArgs {
     /// Ranks to cut the model over.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
     tp: u32,
     /// auto, cpu or cuda[:i,...].
     #[arg(long, default_value = "auto")]
@@ -61,7 +62,8 @@ pub(crate) struct BackendArgs {
     #[arg(long, value_name = "f32|q8", default_value = "f32", value_parser = ["f32", "q8"])]
     activations: String,
     /// CPU threads [default: all cores].
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(short, long, value_name = "N", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u32).range(1..=4096))]
     threads: Option<u32>,
     /// Start even if the model does not seem to fit into memory.
     #[arg(long)]

@@ -120,6 +120,11 @@ fn flags_that_make_no_sense() {
     usage(&["--device", "cuda:x"], "cuda:0,1");
     usage(&["--tp", "0"], "--tp");
     usage(&["-t", "0"], "--threads");
+    usage(&["-t", "-1"], "invalid value '-1' for '--threads");
+    usage(&["--tp", "-1"], "invalid value '-1' for '--tp");
+    usage(&["-c", "-1"], "invalid value '-1' for '--ctx-size");
+    usage(&["--seed", "-2"], "-1 for another each time");
+    usage(&["--seed", "18446744073709551616"], "2^64 - 1");
     usage(&["-n", "0"], "-n");
     usage(&["-n", "-2"], "-2");
     usage(&["--temp", "-1"], "temperature");

@@ -49,6 +49,7 @@ fn a_seed_repeats_an_answer() {
     };
     assert_eq!(with("7"), with("7"));
     assert_ne!(with("7"), with("8"));
+    assert_ne!(with("-1"), with("-1"));
 }
 
 /// The template makes the prompt: what it writes, and nothing else, is in front of the model.

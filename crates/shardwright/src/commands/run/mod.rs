@@ -57,7 +57,7 @@ pub(crate) struct Args {
           value_parser = clap::value_parser!(i64).range(-1..))]
     predict: i64,
     /// Most tokens of a conversation; 0 = as many as the model was made for.
-    #[arg(short, long, value_name = "N", default_value_t = 4096)]
+    #[arg(short, long, value_name = "N", default_value_t = 4096, allow_negative_numbers = true)]
     ctx_size: u32,
     /// Go on after tokens that end the answer.
     #[arg(long)]
@@ -98,9 +98,9 @@ struct SamplingArgs {
     /// Subtracted from the logits of tokens of the answer as often as they occurred; 0 = off.
     #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
     frequency_penalty: f32,
-    /// The same seed gives the same answer [default: another each time].
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
+    /// The same seed gives the same answer; -1 = another each time.
+    #[arg(long, value_name = "N", default_value = "-1", allow_negative_numbers = true, value_parser = seed)]
+    seed: i128,
 }
 
 /// Set by Ctrl-C, taken back by whoever stops for it.
@@ -108,6 +108,12 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// What shells expect of a program that Ctrl-C ended.
 const STOPPED: u8 = 130;
+
+/// Any `u64`, or -1.
+fn seed(text: &str) -> Result<i128, &'static str> {
+    let n = text.parse().ok().filter(|n| (-1..=i128::from(u64::MAX)).contains(n));
+    n.ok_or("must be 0 to 2^64 - 1, or -1 for another each time")
+}
 
 fn object(text: &str) -> Result<Map<String, Json>, String> {
     serde_json::from_str(text).map_err(|e| format!("must be a JSON object: {e}"))
@@ -123,7 +129,7 @@ impl SamplingArgs {
             repetition_penalty: self.repeat_penalty,
             presence_penalty: self.presence_penalty,
             frequency_penalty: self.frequency_penalty,
-            seed: self.seed.unwrap_or_else(|| RandomState::new().hash_one(0)),
+            seed: u64::try_from(self.seed).unwrap_or_else(|_| RandomState::new().hash_one(0)),
             ..Sampling::default()
         }
     }
