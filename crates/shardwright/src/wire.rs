@@ -161,6 +161,12 @@ impl ModelArgs {
         }
     }
 
+    /// What was named as the file, if there is no such file.
+    pub(crate) fn no_file_but_a_name(&self) -> Option<&str> {
+        let path = self.which.file.as_ref().or(self.which.model.as_ref())?;
+        path.to_str().filter(|_| !path.exists())
+    }
+
     fn read_at(&self, path: &Path) -> anyhow::Result<Reader> {
         let mut reader = Reader::open(path)?;
         if let Some(mtp) = &self.mtp {

@@ -53,7 +53,7 @@ fn stages_are_printed() {
 
 #[test]
 fn q3_a_refused_number_of_ranks_names_what_works() {
-    let why = fails(&["plan", "--like-preset", "tiny-deepseek2:q4_k_m", "--tp", "3"], 1);
+    let why = fails(&["plan", "--like-preset", "tiny-deepseek2:q4_k_m", "--tp", "9"], 1);
     assert!(why.contains("blk.0.attn_output.weight") && why.contains("legal for this file: 1, 2"), "{why}");
     assert_eq!(why.lines().count(), 1);
 }
@@ -64,7 +64,11 @@ fn wrong_requests_are_told_in_a_line() {
         let why = fails(args, code);
         assert!(why.contains(want), "{why}");
     };
-    check(&["plan"], 2, "--like-preset");
+    check(&["plan"], 2, "MODEL|--model <MODEL>|--demo|--like-preset");
+    check(&["plan", "--demo", "--like-preset", "glm-5"], 2, "cannot be used with");
+    check(&["plan", "glm-5"], 1, "glm-5: cannot open the file");
+    check(&["plan", "glm-5"], 1, "say `--like-preset glm-5`");
+    check(&["plan", "--like-preset", "glm-5", "--cache-bytes", "3"], 2, "must be 2 or 4");
     check(&["plan", "--like-preset", "glm-6"], 1, "there is no preset `glm-6`; there are: glm-5,");
     check(&["plan", "--like-preset", "glm-5:q9"], 1, "there is no recipe `q9`");
     check(&["plan", "--like-preset", "glm-5", "--card", "H9"], 2, "there is no card `H9`");

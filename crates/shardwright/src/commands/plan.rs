@@ -2,7 +2,7 @@
 
 use crate::table::{Table, bytes, count, parse_bytes};
 use crate::wire::{ModelArgs, Opened};
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use serde_json::{Map, Value as Json, json};
 use shardwright_gguf::TensorInfo;
 use shardwright_model::budget::{self, Balance, Card, Demand, Held};
@@ -19,7 +19,7 @@ use std::io::Write;
 ///
 /// Only the header is read; no weights and no GPU are needed. Well-known models can be planned without a file.
 #[derive(clap::Args)]
-#[command(mut_group("Which", |g| g.required(false)))]
+#[command(mut_group("Which", |g| g.arg("like_preset")))]
 #[command(after_help = "\
 Examples:
   shardwright plan model.gguf --tp 8 --card \"RTX PRO 6000\" -c 131072
@@ -33,8 +33,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     model: ModelArgs,
     /// A well-known model in place of a file, quantized by RECIPE [default: ud-q4_k_xl].
-    #[arg(long, value_name = "NAME[:RECIPE]", conflicts_with = "Which",
-          required_unless_present_any = ["MODEL", "model", "demo"])]
+    #[arg(long, value_name = "NAME[:RECIPE]")]
     like_preset: Option<String>,
     /// Ranks to cut the model over.
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -46,7 +45,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     rows: u64,
     /// Bytes of a cache element: 2 (f16, on GPUs) or 4 (f32, on the CPU).
-    #[arg(long, value_name = "2|4", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=4))]
+    #[arg(long, value_name = "2|4", default_value_t = 2, value_parser = cache_bytes)]
     cache_bytes: u64,
     /// The card of each rank, such as H200 or "RTX PRO 6000".
     #[arg(long, value_name = "NAME", value_parser = |s: &str| budget::find_card(s).map_err(|e| e.to_string()))]
@@ -74,6 +73,14 @@ pub(crate) struct Args {
     json: bool,
 }
 
+fn cache_bytes(text: &str) -> Result<u64, &'static str> {
+    match text {
+        "2" => Ok(2),
+        "4" => Ok(4),
+        _ => Err("must be 2 or 4"),
+    }
+}
+
 /// A model with its tensors, in a file or not.
 enum Model {
     File(Box<Opened>),
@@ -82,7 +89,15 @@ enum Model {
 
 impl Model {
     fn open(args: &Args) -> anyhow::Result<Model> {
-        let Some(name) = &args.like_preset else { return Ok(Model::File(Box::new(args.model.open()?))) };
+        let Some(name) = &args.like_preset else {
+            let opened = args.model.open().map_err(|e| match args.model.no_file_but_a_name() {
+                Some(name) if Preset::find(name).is_ok() => {
+                    anyhow!("{e:#}; for the well-known model of this name say `--like-preset {name}`")
+                }
+                _ => e,
+            })?;
+            return Ok(Model::File(Box::new(opened)));
+        };
         let (preset, recipe) = name.split_once(':').unwrap_or((name, "ud-q4_k_xl"));
         let header = Preset::find(preset)?.header(Recipe::find(recipe)?, args.model.options())?;
         Ok(Model::Preset(Box::new(header)))
