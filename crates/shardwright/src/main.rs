@@ -62,7 +62,7 @@ fn main() -> ExitCode {
         Err(e) if is_closed_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
             // With standard error closed there is only the exit status left to tell.
-            let _ = writeln!(std::io::stderr(), "error: {e:#}");
+            let _ = writeln!(std::io::stderr(), "error: {}", table::printable(&format!("{e:#}")));
             ExitCode::FAILURE
         }
     }
@@ -108,7 +108,7 @@ fn start_log(cli: &Cli) {
             log::Level::Trace => "trace",
         };
         let style = buffer.default_level_style(record.level());
-        writeln!(buffer, "{style}{word}{style:#}: {}", record.args())
+        writeln!(buffer, "{style}{word}{style:#}: {}", table::printable(&record.args().to_string()))
     };
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level)).format(line).init();
 }

@@ -23,7 +23,7 @@ impl Table {
 
     /// Adds a row.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().collect());
+        self.rows.push(cells.into_iter().map(|c| printable(&c)).collect());
     }
 
     /// Adds a name and its value.
@@ -51,6 +51,12 @@ impl fmt::Display for Table {
         }
         Ok(())
     }
+}
+
+/// The text on one line: control characters, which a file or a template may hold and a terminal would obey, are escaped.
+pub(crate) fn printable(text: &str) -> String {
+    let show = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(show).collect()
 }
 
 /// Bytes in decimal units, three digits: `33.4 GB`, `6.53 kB`, `0`.
@@ -103,6 +109,13 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cell_is_one_line_that_no_terminal_obeys() {
+        let mut table = Table::pairs();
+        table.pair("na\tme", "evil\u{1b}[31m\nGrüße");
+        assert_eq!(table.to_string(), "  na\\tme  evil\\u{1b}[31m\\nGrüße\n");
+    }
 
     #[test]
     fn sizes_are_read_in_both_bases_and_written_in_one() {

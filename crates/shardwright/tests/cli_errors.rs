@@ -10,6 +10,8 @@ fn check(args: &[&str], code: i32, expected: &[&str]) {
     let text = fails(args, code);
     let errors: Vec<&str> = text.lines().filter(|l| l.starts_with("error: ")).collect();
     assert_eq!(errors.len(), 1, "{args:?}: {text}");
+    let told = |l: &str| ["error: ", "note: ", "warning: "].iter().any(|word| l.starts_with(word));
+    assert!(code == 2 || text.lines().all(told), "{args:?}: {text}");
     assert!(!text.contains("internal error"), "{args:?}: {text}");
     let all = if code == 2 { text.as_str() } else { errors[0] };
     for part in expected {
@@ -86,6 +88,12 @@ fn prompts_and_ids_that_make_no_sense() {
     check(&["run", &llama, "-p", "x", "--chat-template-file", "none.jinja"], 1, &["none.jinja"]);
     let template = file("bad.jinja", b"{% for %}");
     check(&["run", &llama, "-p", "x", "--chat-template-file", &template], 1, &["bad.jinja", "template"]);
+    let loud = file("loud.jinja", br"{{ raise_exception('no\nway \x1b[31m') }}");
+    check(
+        &["run", &llama, "-p", "x", "--chat-template-file", &loud],
+        1,
+        &[r"refuses", r"no\nway \u{1b}[31m"],
+    );
     let ids = |text: &[u8], expected: &[&str]| {
         let ids = file("ids.txt", text);
         check(&["generate", &llama, "--ids", &ids, "-n", "1"], 1, &[&["ids.txt"], expected].concat());
