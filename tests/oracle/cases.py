@@ -274,6 +274,9 @@ def m4(c):
     keys = dict(heads=4, dim=32, topk=8, types=None)
     every = space["mla"]("m4_notypes.gguf", dsa=keys, **space["kw"])
     c.near("M4 m4_notypes: every layer selects", "m4_notypes.gguf", PARIS, every(PARIS)[-1])
+    # DeepSeek-V3.2 has the same indexer, but its heads rotate by halves
+    halves = space["mla"]("m4_v32.gguf", dsa=keys, **{**space["kw"], "arch": "deepseek32"})
+    c.near("M4 deepseek32 rotates by halves", "m4_v32.gguf", PARIS, halves(PARIS, istyle="halves")[-1])
 
 
 def m5(c):
