@@ -80,3 +80,21 @@ fn rounded_activations_differ_within_their_tolerance_only() {
     let (code, report, _) = verify(&[q8[0], q8[1], q8[2], "--tolerance", "0"]);
     assert_eq!(code, 1, "8 bits cannot be exact: {report}");
 }
+
+/// With NaN no difference is larger than allowed: what finds nothing must not be offered.
+#[test]
+fn a_tolerance_is_a_number() {
+    let check = |tolerance: &str| {
+        let why = util::fails(&["verify", &model("llama-f32"), "--tolerance", tolerance], 2);
+        assert!(why.contains("must be a number of at least 0"), "{why}");
+    };
+    ["nan", "inf", "-1", "x"].into_iter().for_each(check);
+}
+
+/// A draft layer may be damaged and `verify` finds nothing: it has to say so.
+#[test]
+fn a_next_token_layer_is_said_to_be_left_out() {
+    let said = |model: &str| verify(&[model]).2;
+    assert!(said(&model("glm4moe-f32")).contains("the next-token layer is not run"));
+    assert!(!said(&model("llama-f32")).contains("next-token"));
+}

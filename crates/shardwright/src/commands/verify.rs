@@ -43,11 +43,17 @@ pub(crate) struct Args {
     ids: Option<PathBuf>,
     /// Allowed difference over the root mean square of a row; 0 asks for equal bits [default: 0; with more ranks
     /// 1e-4, with 8-bit activations 0.5].
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = tolerance)]
     tolerance: Option<f64>,
     /// Print the report as JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// NaN or infinity would find nothing, whatever there is.
+fn tolerance(text: &str) -> Result<f64, &'static str> {
+    let x = text.parse().ok().filter(|x: &f64| x.is_finite() && *x >= 0.0);
+    x.ok_or("must be a number of at least 0")
 }
 
 const PROMPT: &str = "The quick brown fox jumps over the lazy dog. 1234567890 times two is";
@@ -57,6 +63,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let other = args.against.as_ref().map(|path| args.model.open_at(path)).transpose()?;
     let ids = prompt(args, &plain)?;
     let tolerance = args.tolerance.unwrap_or_else(|| args.backend.tolerance());
+    if plain.hyper.draft.is_some() {
+        log::info!("the next-token layer is not run, so nothing is said about it");
+    }
     let mut recorder = Recorder::default();
     let reference = {
         let mut executor =
