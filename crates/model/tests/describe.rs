@@ -280,7 +280,7 @@ fn close_names_and_impossible_numbers_are_refused() {
     check("tiny-llama", "llama.rope.dimension_count", 16u32.into(), "the head size 64");
     check("tiny-llama", "llama.rope.freq_base", 0f32.into(), "positive");
     check("tiny-llama", "llama.rope.scaling.type", "longrope".into(), "none, linear or yarn");
-    check("tiny-deepseek2", &deepseek("attention.key_length"), 300u32.into(), "288 to 288");
+    check("tiny-deepseek2", &deepseek("attention.key_length"), 300u32.into(), "is 300, but must be 288");
     check("tiny-deepseek2", &deepseek("expert_used_count"), 17u32.into(), "1 to 16");
     check("tiny-deepseek2", &deepseek("expert_group_count"), 3u32.into(), "a divisor of 16 experts");
     check("tiny-deepseek2", &deepseek("rope.dimension_count"), 33u32.into(), "");
