@@ -204,7 +204,21 @@ impl ModelArgs {
         for note in &hyper.notes {
             log::info!("{note}");
         }
+        tell_unused(&reader, &hyper);
         Ok(Opened { reader: Arc::new(reader), hyper })
+    }
+}
+
+/// A tensor that no step reads may be one that the file's model cannot do without: a bias, a norm, more layers.
+fn tell_unused(reader: &Reader, hyper: &Hyper) {
+    let (trunk, draft) = (arch::describe(hyper), arch::draft(hyper));
+    let weights = trunk.weights().chain(draft.iter().flat_map(Description::weights));
+    let used: BTreeSet<&str> = weights.map(|w| w.name.as_str()).collect();
+    // Layers that share a selection carry an indexer of their own in many files.
+    let unused = |name: &&str| !used.contains(name) && !name.contains(".indexer.");
+    let names: Vec<&str> = reader.tensors().iter().map(|t| t.name.as_str()).filter(unused).collect();
+    if let Some(first) = names.first() {
+        log::warn!("{} tensors of the file are left out, as nothing here reads them: `{first}`", names.len());
     }
 }
 

@@ -121,3 +121,18 @@ fn every_command_has_help_and_completions() {
         check(&["completions", shell], "shardwright");
     }
 }
+
+/// A bias or a layer that the file has and nothing reads makes another model of it.
+#[test]
+fn tensors_that_nothing_reads_are_told() {
+    let llama = model("llama-f32");
+    let said = |more: &[&str]| {
+        let args = [&["run", &llama, "--raw", "-p", "x", "-n", "1"], more].concat();
+        let out = program().args(args).output().unwrap();
+        assert!(out.status.success());
+        String::from_utf8(out.stderr).unwrap()
+    };
+    assert!(!said(&[]).contains("left out"));
+    let fewer = said(&["--override-kv", "llama.block_count=int:1"]);
+    assert!(fewer.contains("tensors of the file are left out") && fewer.contains("`blk.1."), "{fewer}");
+}
