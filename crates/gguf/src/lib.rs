@@ -4,6 +4,7 @@
 //! back as an [`Error`] of one line that names the file and the key or tensor.
 #![deny(unsafe_code)]
 
+mod convert;
 mod cursor;
 mod error;
 mod header;
@@ -16,6 +17,7 @@ mod split;
 mod values;
 mod write;
 
+pub use convert::{Conversion, convert};
 pub use error::{Error, Place, Result, UnknownType};
 pub use header::{Header, RawTensor, parse_header};
 pub use meta::{FromScalar, FromValue, ListItem, Meta, Scalar};

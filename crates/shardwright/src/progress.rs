@@ -39,3 +39,22 @@ impl Drop for Progress {
         }
     }
 }
+
+/// A bar in megabytes, for files that are written.
+pub(crate) struct Written {
+    progress: Progress,
+    done: u64,
+}
+
+impl Written {
+    /// `total` bytes are to be written.
+    pub(crate) fn new(total: u64) -> Written {
+        Written { progress: Progress::new("writing (MB)", (total / 1_000_000) as usize), done: 0 }
+    }
+
+    /// So many bytes more are written.
+    pub(crate) fn add(&mut self, bytes: u64) {
+        self.done += bytes;
+        self.progress.at((self.done / 1_000_000) as usize);
+    }
+}

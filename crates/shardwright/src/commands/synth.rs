@@ -1,12 +1,13 @@
 //! `shardwright synth`: random model files of any size, and existing ones in other orders and parts.
 
-use crate::progress::Progress;
+use crate::progress::Written;
 use crate::table::{bytes, parse_bytes};
 use anyhow::bail;
 use shardwright_gguf::{QuantType, Reader, Split};
 use shardwright_model::hyper::Options;
 use shardwright_model::presets::{self, Preset, RECIPES, Recipe};
 use shardwright_model::synth::{self, Fuse, Layout, Order};
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -112,8 +113,7 @@ fn fuse(text: &str) -> Result<Fuse, String> {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.list {
-        list();
-        return Ok(());
+        return list();
     }
     let layout = Layout { order: args.order, split: args.split(), sparse: args.sparse };
     let start = Instant::now();
@@ -123,7 +123,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         (None, None) => bail!("name a preset, or a file with --like; --list shows the presets"),
     };
     for file in &files {
-        println!("{}", file.display());
+        writeln!(std::io::stdout(), "{}", file.display())?;
     }
     let seconds = start.elapsed().as_secs_f64();
     let rate =
@@ -167,7 +167,7 @@ impl Args {
         }
         let default = || PathBuf::from(format!("{}-{}.gguf", preset.name, recipe.name));
         let output = self.output.clone().unwrap_or_else(default);
-        let mut bar = Bar::new(header.bytes());
+        let mut bar = Written::new(header.bytes());
         let files = synth::random(&header, &output, self.seed, layout, &mut |n| bar.add(n))?;
         Ok((files, header.bytes()))
     }
@@ -181,32 +181,15 @@ impl Args {
         if reader.files().iter().any(same) {
             bail!("{} is the file to be rewritten; name another with -o", output.display());
         }
-        let mut bar = Bar::new(size);
+        let mut bar = Written::new(size);
         Ok((synth::rewrite(&reader, output, &self.fuse, layout, &mut |n| bar.add(n))?, size))
     }
 }
 
-/// A bar in megabytes.
-struct Bar {
-    progress: Progress,
-    done: u64,
-}
-
-impl Bar {
-    fn new(total: u64) -> Bar {
-        Bar { progress: Progress::new("writing (MB)", (total / 1_000_000) as usize), done: 0 }
-    }
-
-    fn add(&mut self, bytes: u64) {
-        self.done += bytes;
-        self.progress.at((self.done / 1_000_000) as usize);
-    }
-}
-
-fn list() {
+fn list() -> anyhow::Result<()> {
     let mut presets_table = crate::table::Table::new(2, ["preset", "model"]);
     presets::all().for_each(|(name, title)| presets_table.row([name.to_owned(), title.to_owned()]));
     let mut recipes = crate::table::Table::new(2, ["recipe", "types"]);
     RECIPES.iter().for_each(|r| recipes.row([r.name.to_owned(), r.about.to_owned()]));
-    println!("{presets_table}\n{recipes}");
+    Ok(writeln!(std::io::stdout(), "{presets_table}\n{recipes}")?)
 }
