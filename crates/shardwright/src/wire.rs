@@ -10,6 +10,7 @@ use shardwright_model::exec::{BLOCK, Executor};
 use shardwright_model::hyper::{Hyper, Options, Source};
 use shardwright_model::op::Description;
 use shardwright_model::plan::{RankPlan, plan};
+use shardwright_text::tokenizer::Tokenizer;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -200,13 +201,23 @@ impl ModelArgs {
     fn understand(&self, reader: Reader) -> anyhow::Result<Opened> {
         let has = |name: &str| Some(reader.tensor(name).is_some());
         let source = Source { meta: reader.meta(), has: &has, options: self.options() };
-        let hyper = arch::read(&source).with_context(|| reader.files()[0].display().to_string())?;
+        let hyper = arch::read(&source).with_context(|| name(&reader))?;
         for note in &hyper.notes {
             log::info!("{note}");
         }
         tell_unused(&reader, &hyper);
         Ok(Opened { reader: Arc::new(reader), hyper })
     }
+}
+
+/// The file, for the front of an error.
+pub(crate) fn name(reader: &Reader) -> String {
+    reader.files()[0].display().to_string()
+}
+
+/// The file's tokenizer.
+pub(crate) fn tokenizer(reader: &Reader) -> anyhow::Result<Tokenizer> {
+    Tokenizer::from_meta(reader.meta()).with_context(|| name(reader))
 }
 
 /// A tensor that no step reads may be one that the file's model cannot do without: a bias, a norm, more layers.
@@ -225,11 +236,19 @@ fn tell_unused(reader: &Reader, hyper: &Hyper) {
 /// Adds a next-token layer. Its file counts that layer among the blocks, which the trunk's file may not.
 fn attach(reader: &mut Reader, mtp: &Path) -> anyhow::Result<()> {
     let companion = Reader::open(mtp)?;
+    let name = || mtp.display().to_string();
     let key: String = reader.meta().need("general.architecture")?;
+    let other: String = companion.meta().need("general.architecture").with_context(name)?;
+    if other != key {
+        bail!(
+            "{}: its architecture is `{other}`, but the model's is `{key}`: it is of another model",
+            name()
+        );
+    }
     for suffix in ["block_count", "nextn_predict_layers"] {
         let key = format!("{key}.{suffix}");
         let value = companion.meta().get(&key).cloned();
-        let value = value.with_context(|| format!("{}: `{key}` is missing", mtp.display()))?;
+        let value = value.with_context(|| format!("{}: `{key}` is missing", name()))?;
         reader.meta_mut().set(&key, value);
     }
     Ok(reader.attach(companion)?)
@@ -260,7 +279,7 @@ impl Opened {
         }
         let trunk = arch::describe(&self.hyper);
         let find = |name: &str| self.reader.tensor(name);
-        let plans = plan(&trunk, &find, args.tp as usize)?;
+        let plans = plan(&trunk, &find, args.tp as usize).with_context(|| name(&self.reader))?;
         let blocks = size.context.div_ceil(BLOCK);
         let needs = self.needs(
             &trunk,

@@ -51,13 +51,15 @@ fn models_that_cannot_be_run() {
     let llama = model("llama-f32");
     let over = |kv: &'static str| ["run", &llama, "-p", "x", "--override-kv", kv].map(str::to_owned);
     let check = |args: &[String], expected: &[&str]| {
-        check(&args.iter().map(String::as_str).collect::<Vec<_>>(), 1, expected);
+        let expected = [&["llama-f32.gguf: "], expected].concat();
+        check(&args.iter().map(String::as_str).collect::<Vec<_>>(), 1, &expected);
     };
     check(&over("general.architecture=str:mamba"), &["`mamba`", "supported: ", "glm-dsa"]);
     check(&over("llama.block_count=int:9"), &["blk.", "missing"]);
     check(&over("llama.feed_forward_length=int:96"), &["blk.0.ffn_", "shape"]);
     check(&over("tokenizer.ggml.model=str:bert"), &["`bert`", "gpt2"]);
     check(&over("tokenizer.ggml.pre=str:klingon"), &["`klingon`"]);
+    check(&over("tokenizer.chat_template=str:{% fi %}"), &["the chat template cannot be used"]);
 }
 
 #[test]

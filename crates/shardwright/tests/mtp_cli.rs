@@ -46,6 +46,9 @@ fn a_next_token_layer_may_come_in_a_file_of_its_own() {
     assert_eq!(same["first_difference"], serde_json::Value::Null);
     let alone = fails(&["plan", mtp], 1);
     assert!(alone.contains("only the next-token layer") && alone.contains("--mtp"), "{alone}");
+    let llama = util::model("llama-f32");
+    let foreign = fails(&["plan", trunk, "--mtp", &llama], 1);
+    assert!(foreign.contains("llama-f32.gguf: its architecture is `llama`"), "{foreign}");
     let twice = fails(&["plan", whole.to_str().unwrap(), "--mtp", mtp], 1);
     assert!(twice.contains("mtp.gguf") && twice.contains("in the model already"), "{twice}");
 }

@@ -3,11 +3,11 @@
 use crate::compare::{Agreement, agreement, log_softmax};
 use crate::progress::Progress;
 use crate::steps::{logits, steps};
-use crate::wire::{BackendArgs, ModelArgs, Opened, Size, read_ids};
+use crate::wire::{BackendArgs, ModelArgs, Opened, Size, read_ids, tokenizer};
 use anyhow::{Context, bail};
 use serde_json::json;
 use shardwright_model::exec::Executor;
-use shardwright_text::tokenizer::{Special, Tokenizer};
+use shardwright_text::tokenizer::Special;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -87,7 +87,7 @@ fn tokens(args: &Args, opened: &Opened) -> anyhow::Result<Vec<u32>> {
         (Some(path), _) => read_ids(path, opened.hyper.vocab)?,
         (None, Some(path)) => {
             let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-            Tokenizer::from_meta(opened.reader.meta())?.encode(&text, Special::AsText)?
+            tokenizer(&opened.reader)?.encode(&text, Special::AsText)?
         }
         (None, None) => bail!("name a text with --text, or token ids with --ids"),
     };

@@ -1,8 +1,8 @@
 //! `shardwright tokenize`: the token ids of a text.
 
-use crate::wire::ModelArgs;
+use crate::wire::{ModelArgs, tokenizer};
 use anyhow::Context;
-use shardwright_text::tokenizer::{Special, Tokenizer};
+use shardwright_text::tokenizer::Special;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -31,7 +31,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let reader = args.model.read()?;
-    let tokenizer = Tokenizer::from_meta(reader.meta())?;
+    let tokenizer = tokenizer(&reader)?;
     let text = match args.text.as_os_str() == "-" {
         true => std::io::read_to_string(std::io::stdin()),
         false => std::fs::read_to_string(&args.text),

@@ -2,11 +2,11 @@
 
 use crate::compare::{Agreement, Comparer, Difference, Recorder, agreement};
 use crate::steps::steps;
-use crate::wire::{BackendArgs, ModelArgs, Opened, Size, read_ids};
+use crate::wire::{BackendArgs, ModelArgs, Opened, Size, read_ids, tokenizer};
 use anyhow::bail;
 use serde_json::json;
 use shardwright_model::exec::{Executor, Probe, RowOutput};
-use shardwright_text::tokenizer::{Special, Tokenizer};
+use shardwright_text::tokenizer::Special;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -96,7 +96,7 @@ fn prompt(args: &Args, opened: &Opened) -> anyhow::Result<Vec<u32>> {
     if let Some(path) = &args.ids {
         return read_ids(path, opened.hyper.vocab);
     }
-    let ids = Tokenizer::from_meta(opened.reader.meta())?.encode(&args.prompt, Special::AsText)?;
+    let ids = tokenizer(&opened.reader)?.encode(&args.prompt, Special::AsText)?;
     match ids.is_empty() {
         true => bail!("the prompt is empty"),
         false => Ok(ids),

@@ -3,7 +3,7 @@
 use super::paint::Screen;
 use super::{Args, INTERRUPTED};
 use crate::progress::Progress;
-use crate::wire::{Opened, Size};
+use crate::wire::{Opened, Size, name, tokenizer};
 use anyhow::{Context, bail};
 use serde_json::{Map, Value as Json};
 use shardwright_engine::generate::Generator;
@@ -77,7 +77,7 @@ impl Session {
     /// Opens everything that `run` needs.
     pub(super) fn open(args: &Args, sampling: Sampling) -> anyhow::Result<Session> {
         let opened = args.model.open()?;
-        let tokenizer = Tokenizer::from_meta(opened.reader.meta())?;
+        let tokenizer = tokenizer(&opened.reader)?;
         for warning in tokenizer.warnings() {
             log::warn!("{warning}");
         }
@@ -215,7 +215,7 @@ impl Session {
 fn template(args: &Args, opened: &Opened) -> anyhow::Result<Option<ChatTemplate>> {
     match &args.chat_template_file {
         _ if args.raw => Ok(None),
-        None => Ok(ChatTemplate::from_meta(opened.reader.meta(), None)?),
+        None => ChatTemplate::from_meta(opened.reader.meta(), None).with_context(|| name(&opened.reader)),
         Some(path) => {
             let place = || path.display().to_string();
             let source = std::fs::read_to_string(path).with_context(place)?;
