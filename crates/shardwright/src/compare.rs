@@ -69,18 +69,25 @@ pub(crate) struct Comparer<'a> {
     tolerance: f64,
     /// Row of the prompt that the step begins with.
     pub(crate) first_row: usize,
+    /// Do other choices (experts, positions) end the comparison of a row instead of failing it?
+    choices_may_differ: bool,
+    /// The first row with another choice: from there on the executions compute different things.
+    parted: Option<(usize, String)>,
     deviations: Vec<Deviation>,
     seen: Vec<usize>,
     unknown: Vec<String>,
 }
 
 impl<'a> Comparer<'a> {
-    /// `tolerance` is relative to the root mean square of a row; 0 asks for equal bits.
-    pub(crate) fn new(reference: &'a Recorder, tolerance: f64) -> Comparer<'a> {
+    /// `tolerance` is relative to the root mean square of a row; 0 asks for equal bits. With `choices_may_differ`, as
+    /// rounded activations make them do, a row is compared up to its first other choice, and so are all that follow.
+    pub(crate) fn new(reference: &'a Recorder, tolerance: f64, choices_may_differ: bool) -> Comparer<'a> {
         let n = reference.records.len();
         Comparer {
             reference,
             tolerance,
+            choices_may_differ,
+            parted: None,
             first_row: 0,
             deviations: vec![Deviation::default(); n],
             seen: vec![0; n],
@@ -91,6 +98,11 @@ impl<'a> Comparer<'a> {
     /// The first value, in the order of the model's steps, that differs by more than it may.
     pub(crate) fn first(&self) -> Option<&Difference> {
         self.deviations.iter().find_map(|d| d.first.as_ref())
+    }
+
+    /// Row and value of the first choice that differs, where choices may.
+    pub(crate) fn parted(&self) -> Option<&(usize, String)> {
+        self.parted.as_ref()
     }
 
     /// Path, layer and deviation of each value, in the order of the model's steps.
@@ -106,9 +118,21 @@ impl<'a> Comparer<'a> {
         missing.chain(self.unknown.iter().cloned()).collect()
     }
 
+    /// Finds the first row with another choice, if choices may differ and this value holds some.
+    fn part(&mut self, r: &Record, v: &Seen<'_>) {
+        let expected = r.data[self.first_row * r.width..].chunks_exact(r.width);
+        let other = |(a, b): (&[f32], &[f32])| (0..r.width).any(|i| is_choice(r, i) && a[i] != b[i]);
+        let found = expected.zip(v.data.chunks_exact(v.width)).position(other).map(|i| self.first_row + i);
+        if let Some(row) = found.filter(|row| self.parted.as_ref().is_none_or(|(first, _)| row < first)) {
+            self.parted = Some((row, r.path.clone()));
+        }
+    }
+
     fn compare(&self, r: &Record, v: &Seen<'_>) -> Deviation {
         let mut out = Deviation::default();
         let expected = r.data[self.first_row * r.width..].chunks_exact(r.width);
+        let end = self.parted.as_ref().map_or(usize::MAX, |(row, _)| row.saturating_sub(self.first_row));
+        let expected = expected.take(end);
         for (i, (a, b)) in expected.zip(v.data.chunks_exact(v.width)).enumerate() {
             let scale = rms(a).max(f64::from(f32::MIN_POSITIVE));
             for (element, (x, y)) in a.iter().zip(b).enumerate() {
@@ -143,9 +167,13 @@ impl Probe for Comparer<'_> {
         let Some(&at) = self.reference.index.get(v.path) else {
             return self.unknown.push(v.path.to_owned());
         };
-        let r = &self.reference.records[at];
+        let reference = self.reference;
+        let r = &reference.records[at];
         if r.width != v.width || r.data.len() < self.first_row * r.width + v.data.len() {
             return self.unknown.push(v.path.to_owned());
+        }
+        if self.choices_may_differ {
+            self.part(r, v);
         }
         let new = self.compare(r, v);
         let d = &mut self.deviations[at];
@@ -225,7 +253,7 @@ mod tests {
     #[test]
     fn the_first_value_in_model_order_is_reported_whatever_came_first_in_time() {
         let r = recorded();
-        let mut c = Comparer::new(&r, 1e-3);
+        let mut c = Comparer::new(&r, 1e-3, false);
         // the second half of the prompt, where only the later value differs, comes first
         c.first_row = 1;
         c.see(&seen("topk", "Route", 4, &[1.0, 3.0, 0.25, 0.75]));
@@ -239,7 +267,7 @@ mod tests {
     #[test]
     fn equal_bits_have_no_difference_and_choices_no_tolerance() {
         let r = recorded();
-        let mut c = Comparer::new(&r, 0.5);
+        let mut c = Comparer::new(&r, 0.5, false);
         c.see(&seen("a", "RmsNorm", 2, &[1.0, 2.0, 3.0, 4.0]));
         assert_eq!((c.first(), c.deviations().next().unwrap().2.differing), (None, 0));
         c.see(&seen("topk", "Route", 4, &[3.0, 7.0, 0.5, 0.5001, 1.0, 3.0, 0.25, 0.75]));
@@ -248,9 +276,20 @@ mod tests {
     }
 
     #[test]
+    fn rows_are_compared_up_to_another_choice_where_choices_may_differ() {
+        let r = recorded();
+        let mut c = Comparer::new(&r, 0.5, true);
+        c.see(&seen("topk", "Route", 4, &[3.0, 7.0, 0.5, 0.5, 1.0, 3.0, 0.25, 0.75]));
+        c.see(&seen("a", "RmsNorm", 2, &[1.0, 2.0, 30.0, 4.0]));
+        assert_eq!((c.first(), c.parted()), (None, Some(&(1, "topk".to_owned()))));
+        c.see(&seen("a", "RmsNorm", 2, &[1.0, 20.0, 3.0, 4.0]));
+        assert_eq!(c.first().map(|d| d.row), Some(0), "rows before it are still held to the tolerance");
+    }
+
+    #[test]
     fn a_nan_is_the_largest_difference() {
         let r = recorded();
-        let mut c = Comparer::new(&r, 1e9);
+        let mut c = Comparer::new(&r, 1e9, false);
         c.see(&seen("a", "RmsNorm", 2, &[1.0, f32::NAN, 3.0, 4.0]));
         assert_eq!(c.first().map(|d| d.element), Some(1));
     }

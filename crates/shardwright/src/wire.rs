@@ -77,6 +77,11 @@ impl BackendArgs {
         BackendArgs { tp: 1, activations: "f32".into(), ..self.clone() }
     }
 
+    /// Are activations rounded?
+    pub(crate) fn rounds(&self) -> bool {
+        activations(&self.activations) == Activations::Q8
+    }
+
     /// How far from the reference a row may be, over its root mean square: nothing where the same sums are made in
     /// the same order.
     pub(crate) fn tolerance(&self) -> f64 {
@@ -315,9 +320,17 @@ impl Opened {
     }
 }
 
+/// More threads than cores would only wait for each other.
 fn threads(args: &BackendArgs) -> usize {
-    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-    args.threads.map_or_else(cores, |n| n as usize)
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    match args.threads.map(|n| n as usize) {
+        Some(n) if n > cores => {
+            log::info!("{cores} threads instead of {n}: there are no more cores");
+            cores
+        }
+        Some(n) => n,
+        None => cores,
+    }
 }
 
 fn activations(name: &str) -> Activations {

@@ -75,5 +75,7 @@ fn what_would_lose_is_asked_for() {
     let why = fails(&["quantize", &at("a"), &at("a"), "Q8_0"], 1);
     assert!(why.contains("is the file to be read"), "{why}");
     let why = fails(&["quantize", &kq, &at("b"), "IQ2_XS"], 2);
-    assert!(why.contains("only read"), "{why}");
+    assert!(why.contains("there are F32, F16") && why.contains("Q4_K"), "{why}");
+    let why = fails(&["quantize", &model("llama-f32"), &at("b"), "Q8_0", "--tensor-type", "nosuch=Q4_0"], 1);
+    assert!(why.contains("no tensor's name contains `nosuch`"), "{why}");
 }

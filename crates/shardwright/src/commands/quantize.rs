@@ -24,7 +24,7 @@ pub(crate) struct Args {
     input: PathBuf,
     /// The file to write.
     output: PathBuf,
-    /// F32, F16, BF16, Q8_0, Q5_1, Q5_0, Q4_1, Q4_0, Q6_K, Q5_K, Q4_K, Q3_K or Q2_K.
+    /// The type of matrices; a name that is none lists them.
     #[arg(value_name = "TYPE", value_parser = encodable)]
     to: QuantType,
     /// Another type for matrices whose name contains PART; the last one that fits counts. May be repeated.
@@ -42,11 +42,10 @@ pub(crate) struct Args {
 }
 
 fn encodable(name: &str) -> Result<QuantType, String> {
-    let to = QuantType::from_name(name).map_err(|e| e.to_string())?;
-    match to.encode(&[], &mut Vec::new()) {
-        Ok(()) => Ok(to),
-        Err(e) => Err(e.to_string()),
-    }
+    let can = |q: &QuantType| q.encode(&[], &mut Vec::new()).is_ok();
+    let all = || QuantType::ALL.iter().filter(|q| can(q)).map(|q| q.name()).collect::<Vec<_>>().join(", ");
+    let found = QuantType::from_name(name).ok().filter(can);
+    found.ok_or_else(|| format!("no type that can be written; there are {}", all()))
 }
 
 fn part_type(text: &str) -> Result<(String, QuantType), String> {
@@ -59,6 +58,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let same = |f: &PathBuf| args.output.canonicalize().is_ok_and(|o| f.canonicalize().is_ok_and(|f| f == o));
     if reader.files().iter().any(same) {
         bail!("{} is the file to be read; name another to write", args.output.display());
+    }
+    let unused = |(part, _): &&(String, QuantType)| !reader.tensors().iter().any(|t| t.name.contains(part));
+    if let Some((part, _)) = args.tensor_type.iter().find(unused) {
+        bail!("no tensor's name contains `{part}`, which --tensor-type asks for");
     }
     let choose = |t: &TensorInfo| args.choose(t);
     let again = |t: &&TensorInfo| t.quant.block_len() > 1 && choose(t) != t.quant;

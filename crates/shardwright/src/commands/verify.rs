@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         feed(executor.as_mut(), &ids, ids.len(), &mut recorder, |_, _| {})?
     };
     let chunk = args.chunk.map_or(ids.len(), |n| (n as usize).min(ids.len()));
-    let mut comparer = Comparer::new(&recorder, tolerance);
+    let mut comparer = Comparer::new(&recorder, tolerance, args.backend.rounds());
     let size = Size { context: ids.len(), rows: chunk };
     let mut executor = other.as_ref().unwrap_or(&plain).executor(&args.backend, size)?;
     let logits = feed(executor.as_mut(), &ids, chunk, &mut comparer, |c, row| c.first_row = row)?;
@@ -161,6 +161,7 @@ impl Report<'_> {
         });
         let a = self.agreement;
         json!({"values": self.values, "rows": self.rows, "tolerance": self.tolerance, "first_difference": first,
+               "other_choice": self.comparer.parted().map(|(row, path)| json!({"row": row, "value": path})),
                "layers": layers.collect::<Vec<_>>(), "unmatched": self.comparer.unmatched(),
                "logits": {"max_abs": a.max_abs, "kl": a.kl, "top1": a.top1}})
     }
@@ -194,6 +195,12 @@ impl std::fmt::Display for Report<'_> {
             "\nlogits: largest difference {max_abs:.3e}, KL {kl:.3e} nats, same likeliest token in {:.2} %",
             100.0 * top1
         )?;
+        if let Some((row, path)) = self.comparer.parted() {
+            writeln!(
+                f,
+                "row {row} chose otherwise in `{path}`: compared up to there only, as rounding may do that"
+            )?;
+        }
         match self.comparer.first() {
             Some(d) => write!(f, "first difference: {}", describe(d)),
             None => write!(f, "no value differs by more than it may"),

@@ -230,7 +230,7 @@ fn context(asked: usize, made_for: usize) -> usize {
         return made_for;
     }
     if asked > made_for {
-        log::debug!("the model was made for contexts of {made_for} tokens");
+        log::info!("the context is {made_for} tokens: the model was made for no more");
     }
     asked.min(made_for)
 }
