@@ -21,6 +21,7 @@ pub struct Generator {
     waiting: VecDeque<(Id, Request)>,
     running: Vec<Sequence>,
     next: u64,
+    non_finite: u64,
 }
 
 /// A sequence that holds cache blocks.
@@ -59,6 +60,7 @@ impl Generator {
             waiting: VecDeque::new(),
             running: Vec::new(),
             next: 0,
+            non_finite: 0,
             executor,
             limits,
         }
@@ -74,6 +76,11 @@ impl Generator {
     /// The executor's limits.
     pub fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// Requests that ended because the model computed a NaN or an infinity.
+    pub fn non_finite(&self) -> u64 {
+        self.non_finite
     }
 
     /// Cache blocks and their holders.
@@ -142,7 +149,10 @@ impl Generator {
                         None => self.running.push(sequence),
                     }
                 }
-                Err(e) => replies.push(Reply { id: sequence.id, part: Part::Failed(e) }),
+                Err(e) => {
+                    self.non_finite += u64::from(matches!(e, Error::NonFinite { .. }));
+                    replies.push(Reply { id: sequence.id, part: Part::Failed(e) });
+                }
             }
         }
         Ok(replies)
