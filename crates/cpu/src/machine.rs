@@ -78,15 +78,13 @@ impl Machine {
     /// Shows the outputs of an op, whole.
     pub(crate) fn show(&self, at: usize, probe: &mut dyn Probe) {
         let op = &self.description.ops[at];
-        let kind = format!("{:?}", op.kind);
-        let end = kind.find(|c: char| !c.is_alphanumeric()).unwrap_or(kind.len());
         for (j, v) in op.outputs.iter().enumerate() {
             let value = &self.description.values[*v];
             let data = self.whole(value.lay, value.width, |plan| &plan.ops[at].outputs[j]);
             probe.see(&Seen {
                 path: &self.paths[*v],
                 layer: value.layer,
-                op: &kind[..end],
+                op: op.kind.name(),
                 width: value.width,
                 data: &data,
             });

@@ -246,6 +246,32 @@ pub enum Kind {
     Logits,
 }
 
+impl Kind {
+    /// The variant's name, for reports and probes.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Kind::Embed => "Embed",
+            Kind::Hidden => "Hidden",
+            Kind::Concat => "Concat",
+            Kind::RmsNorm { .. } => "RmsNorm",
+            Kind::LayerNorm { .. } => "LayerNorm",
+            Kind::Linear { .. } => "Linear",
+            Kind::PerHead { .. } => "PerHead",
+            Kind::Part { .. } => "Part",
+            Kind::Rotate { .. } => "Rotate",
+            Kind::AttendGqa { .. } => "AttendGqa",
+            Kind::AttendMla { .. } => "AttendMla",
+            Kind::Index { .. } => "Index",
+            Kind::SwiGlu => "SwiGlu",
+            Kind::Route(_) => "Route",
+            Kind::Experts { .. } => "Experts",
+            Kind::Add => "Add",
+            Kind::Sum => "Sum",
+            Kind::Logits => "Logits",
+        }
+    }
+}
+
 /// Where a value lives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Lay {
