@@ -55,6 +55,18 @@ pub enum Error {
     /// Biases and bans left no token to choose from.
     #[error("no token is left to choose from: logit biases and banned tokens exclude them all")]
     NothingLeft,
+    /// Too many requests wait already.
+    #[error("{queued} requests are waiting, as many as may: try again later")]
+    Busy {
+        /// How many.
+        queued: usize,
+    },
+    /// No more requests are taken, and this one was not finished.
+    #[error("the engine is shutting down")]
+    Stopped,
+    /// The engine ended because something is broken; all sequences are lost.
+    #[error("the engine has failed: {0}")]
+    Broken(String),
     /// The executor cannot be trusted any more; all sequences are lost.
     #[error("the backend failed: {0}")]
     Executor(#[from] ExecError),

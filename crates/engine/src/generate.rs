@@ -6,10 +6,12 @@
 use crate::pager::{Lease, Pager, blocks_for};
 use crate::request::{Done, Finish, Id, Part, Reply, Request, Warm};
 use crate::sample::History;
+use crate::stats::Stats;
 use crate::{Error, Result};
 use shardwright_model::exec::{Executor, Limits, RowOutput, StepBatch, StepOutput, Want};
 use std::collections::{BTreeSet, VecDeque};
 use std::mem;
+use std::time::Instant;
 
 /// The generation loop.
 pub struct Generator {
@@ -21,7 +23,8 @@ pub struct Generator {
     waiting: VecDeque<(Id, Request)>,
     running: Vec<Sequence>,
     next: u64,
-    non_finite: u64,
+    /// Sums since the start.
+    stats: Stats,
 }
 
 /// A sequence that holds cache blocks.
@@ -40,6 +43,8 @@ struct Sequence {
     lease: Lease,
     /// Candidates were too few for the next token.
     needs_logits: bool,
+    /// Takes part in no step.
+    held: bool,
 }
 
 impl std::fmt::Debug for Generator {
@@ -60,7 +65,7 @@ impl Generator {
             waiting: VecDeque::new(),
             running: Vec::new(),
             next: 0,
-            non_finite: 0,
+            stats: Stats::default(),
             executor,
             limits,
         }
@@ -78,9 +83,15 @@ impl Generator {
         &self.limits
     }
 
-    /// Requests that ended because the model computed a NaN or an infinity.
-    pub fn non_finite(&self) -> u64 {
-        self.non_finite
+    /// How things stand, and what was done.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            running: self.running.len(),
+            waiting: self.waiting.len(),
+            blocks: self.pager.total(),
+            blocks_free: self.pager.free(),
+            ..self.stats.clone()
+        }
     }
 
     /// Cache blocks and their holders.
@@ -94,23 +105,45 @@ impl Generator {
     /// It could never be run.
     pub fn submit(&mut self, request: Request) -> Result<Id> {
         request.check(&self.limits)?;
-        let needed = blocks_for(request.most(self.limits.context));
-        if needed > self.pager.total() {
-            return Err(Error::CacheTooSmall { needed, blocks: self.pager.total() });
-        }
         let id = Id(self.next);
-        self.next += 1;
-        self.waiting.push_back((id, request));
+        self.enqueue(id, request);
         Ok(id)
+    }
+
+    /// Queue a request that has been checked, under a name that was never used.
+    pub(crate) fn enqueue(&mut self, id: Id, request: Request) {
+        self.next = self.next.max(id.0 + 1);
+        self.stats.requests += 1;
+        let at = self.waiting.partition_point(|w| w.0 < id);
+        self.waiting.insert(at, (id, request));
+    }
+
+    /// Sets a running request aside, or goes on with it. It keeps its blocks.
+    pub fn hold(&mut self, id: Id, held: bool) {
+        if let Some(sequence) = self.running.iter_mut().find(|s| s.id == id) {
+            sequence.held = held;
+        }
+    }
+
+    /// How many requests wait for their turn.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Nothing can be computed now: all that was begun is held, and nothing else waits.
+    pub fn is_resting(&self) -> bool {
+        self.running.iter().all(|s| s.held) && (self.waiting.is_empty() || !self.running.is_empty())
     }
 
     /// Ends a request now; its last reply, or None if it is over already.
     pub fn cancel(&mut self, id: Id) -> Option<Reply> {
         if let Some(i) = self.running.iter().position(|s| s.id == id) {
+            self.stats.cancelled += 1;
             return Some(self.running.remove(i).done(Finish::Cancelled));
         }
         let i = self.waiting.iter().position(|w| w.0 == id)?;
         let (_, mut request) = self.waiting.remove(i)?;
+        self.stats.cancelled += 1;
         let (lease, cached) = place(&self.pager, &mut request, 0)?;
         Some(Sequence::new(id, request, lease, cached).done(Finish::Cancelled))
     }
@@ -130,19 +163,28 @@ impl Generator {
     /// # Errors
     /// The executor failed, and with it all requests.
     pub fn step(&mut self) -> Result<Vec<Reply>> {
-        self.admit();
+        let mut replies = self.admit();
         let (batch, shares) = self.batch();
         if batch.rows() == 0 {
-            return Ok(self.refuse().into_iter().collect());
+            if self.running.is_empty() {
+                replies.extend(self.refuse());
+            }
+            return Ok(replies);
         }
+        let started = Instant::now();
         let StepOutput { rows, .. } = self.executor.step(&batch)?;
-        let mut replies = Vec::new();
+        self.stats.steps.add(started.elapsed());
         let mut rows = rows.into_iter();
         for (mut sequence, share) in mem::take(&mut self.running).into_iter().zip(shares) {
+            if share == 0 {
+                self.running.push(sequence);
+                continue;
+            }
             let answers: Vec<RowOutput> = rows.by_ref().take(share).collect();
             sequence.cached += share;
             match sequence.advance(&answers, &self.ends) {
                 Ok((token, finish)) => {
+                    self.stats.answer_tokens += u64::from(token.is_some() || finish.is_some());
                     replies.extend(token.map(|part| Reply { id: sequence.id, part }));
                     match finish {
                         Some(finish) => replies.push(sequence.done(finish)),
@@ -150,7 +192,7 @@ impl Generator {
                     }
                 }
                 Err(e) => {
-                    self.non_finite += u64::from(matches!(e, Error::NonFinite { .. }));
+                    self.stats.non_finite += u64::from(matches!(e, Error::NonFinite { .. }));
                     replies.push(Reply { id: sequence.id, part: Part::Failed(e) });
                 }
             }
@@ -159,14 +201,19 @@ impl Generator {
     }
 
     /// Starts waiting requests while there is room, in order.
-    fn admit(&mut self) {
+    fn admit(&mut self) -> Vec<Reply> {
+        let mut replies = Vec::new();
         while let Some((_, request)) = self.waiting.front_mut().filter(|_| self.running.len() < self.chunk) {
             let most = request.most(self.limits.context);
             let Some((lease, cached)) = place(&self.pager, request, most) else { break };
             if let Some((id, request)) = self.waiting.pop_front() {
+                self.stats.prompt_tokens += request.prompt.len() as u64;
+                self.stats.reused_tokens += cached as u64;
+                replies.push(Reply { id, part: Part::Started { reused: cached } });
                 self.running.push(Sequence { most, ..Sequence::new(id, request, lease, cached) });
             }
         }
+        replies
     }
 
     /// With nothing running no block will come free: what is missing is in caches that somebody keeps.
@@ -183,9 +230,8 @@ impl Generator {
         let mut shares = vec![0; self.running.len()];
         // Answers first: each has one row, and there are never more sequences than rows.
         for answers in [true, false] {
-            for (share, s) in
-                shares.iter_mut().zip(&self.running).filter(|(_, s)| s.is_answering() == answers)
-            {
+            let now = |s: &Sequence| !s.held && s.is_answering() == answers;
+            for (share, s) in shares.iter_mut().zip(&self.running).filter(|(_, s)| now(s)) {
                 *share = (s.tokens.len() - s.cached).min(left);
                 left -= *share;
             }
@@ -222,6 +268,7 @@ impl Sequence {
             request,
             lease,
             needs_logits: false,
+            held: false,
         }
     }
 

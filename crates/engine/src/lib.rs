@@ -1,11 +1,14 @@
 //! Decides which tokens run in the next step, and what comes of them.
 #![forbid(unsafe_code)]
 
+pub mod engine;
 pub mod error;
 pub mod generate;
 pub mod pager;
 pub mod reader;
 pub mod request;
 pub mod sample;
+pub mod stats;
+mod worker;
 
 pub use error::{Error, Result};

@@ -1,6 +1,6 @@
 //! What goes into the engine, and what comes out.
 
-use crate::pager::Lease;
+use crate::pager::{Lease, blocks_for};
 use crate::reader::Reader;
 use crate::sample::{Choice, Sampling};
 use crate::{Error, Result};
@@ -49,6 +49,11 @@ pub struct Reply {
 /// What happened.
 #[derive(Debug)]
 pub enum Part {
+    /// It waits no longer; its prompt is being read.
+    Started {
+        /// Tokens of the prompt that were found in the cache.
+        reused: usize,
+    },
     /// A token was chosen. The token that ends the turn is not reported.
     Token {
         /// The token.
@@ -122,9 +127,12 @@ impl Request {
         if let Some(&id) = self.prompt.iter().find(|id| **id as usize >= limits.vocab) {
             return Err(Error::UnknownToken { id, vocab: limits.vocab });
         }
-        match self.prompt.len() < limits.context {
-            true => Ok(()),
-            false => Err(Error::PromptTooLong { prompt: self.prompt.len(), context: limits.context }),
+        if self.prompt.len() >= limits.context {
+            return Err(Error::PromptTooLong { prompt: self.prompt.len(), context: limits.context });
+        }
+        match blocks_for(self.most(limits.context)) {
+            needed if needed > limits.blocks => Err(Error::CacheTooSmall { needed, blocks: limits.blocks }),
+            _ => Ok(()),
         }
     }
 

@@ -86,7 +86,7 @@ fn n2_a_nan_ends_one_request_and_harms_no_other() {
     for id in good {
         assert_eq!(outcomes.remove(&id).unwrap().unwrap().done.message.content, "Hi you");
     }
-    assert_eq!((generator.pager().free(), generator.non_finite()), (6, 1));
+    assert_eq!((generator.pager().free(), generator.stats().non_finite), (6, 1));
 }
 
 #[test]
@@ -162,6 +162,7 @@ fn requests_wait_for_room_in_order() {
     while !generator.is_idle() {
         for reply in generator.step().unwrap() {
             match reply.part {
+                Part::Started { reused } => assert_eq!(reused, 0),
                 Part::Token { .. } => tokens += 1,
                 Part::Done(done) => {
                     assert_eq!((done.answered, done.finish), (70, Finish::MaxTokens));
@@ -268,6 +269,7 @@ fn j2_reasoning_is_told_apart_from_the_answer() {
     while !generator.is_idle() {
         for reply in generator.step().unwrap() {
             let events = match reply.part {
+                Part::Started { .. } => continue,
                 Part::Token { events, .. } => events,
                 Part::Done(mut done) => {
                     let events = std::mem::take(&mut done.events);

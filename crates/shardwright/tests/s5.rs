@@ -3,9 +3,7 @@
 
 use shardwright_cpu::{Activations, CpuExecutor, CpuOptions};
 use shardwright_engine::generate::Generator;
-use shardwright_engine::reader::Reader as Text;
 use shardwright_engine::request::{Id, Part, Request};
-use shardwright_engine::sample::Sampling;
 use shardwright_gguf::Reader;
 use shardwright_model::arch;
 use shardwright_model::hyper::{Options, Source};
@@ -27,9 +25,7 @@ fn generator() -> Generator {
 }
 
 fn greedy(prompt: Vec<u32>) -> Request {
-    let sampling = Sampling::default();
-    let (max_tokens, reader) = (Some(24), Text::ids());
-    Request { prompt, sampling, max_tokens, ignore_eos: true, reader, warm: None, keep_warm: false }
+    Request { max_tokens: Some(24), ignore_eos: true, ..Request::new(prompt) }
 }
 
 /// The tokens of every request until all are done.
@@ -39,7 +35,7 @@ fn answers(generator: &mut Generator) -> BTreeMap<Id, Vec<u32>> {
         for reply in generator.step().unwrap() {
             match reply.part {
                 Part::Token { choice, .. } => all.entry(reply.id).or_default().push(choice.token),
-                Part::Done(_) => {}
+                Part::Started { .. } | Part::Done(_) => {}
                 Part::Failed(e) => panic!("{e}"),
             }
         }

@@ -230,6 +230,7 @@ pub(crate) fn drain(generator: &mut Generator) -> BTreeMap<Id, Result<Outcome>> 
         for reply in generator.step().unwrap() {
             let (deltas, tokens) = running.entry(reply.id).or_default();
             match reply.part {
+                Part::Started { .. } => {}
                 Part::Token { choice, events } => {
                     tokens.push(choice.token);
                     deltas.extend(texts(events));

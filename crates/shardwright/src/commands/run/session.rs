@@ -177,15 +177,16 @@ impl Session {
                 _ => progress = None,
             }
             for reply in replies {
-                first.get_or_insert_with(Instant::now);
                 let events = match &reply.part {
+                    Part::Started { .. } => continue,
                     Part::Token { events, .. } => events,
                     Part::Done(done) => &done.events,
                     Part::Failed(_) => &Vec::new(),
                 };
+                first.get_or_insert_with(Instant::now);
                 events.iter().try_for_each(|event| screen.show(event))?;
                 match reply.part {
-                    Part::Token { .. } => {}
+                    Part::Started { .. } | Part::Token { .. } => {}
                     Part::Failed(e) => {
                         screen.end()?;
                         return Err(e.into());
