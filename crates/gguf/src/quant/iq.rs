@@ -2,7 +2,8 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{Block, grid, half};
+use super::codes::{Coded, halves};
+use super::{grid, half};
 
 /// 4 bits: `d * STEPS[q]`.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -120,11 +121,11 @@ pub struct IQ1M {
 
 const STEPS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
-/// What IQ1 types add to each value of a grid row, with either sign.
+/// What IQ1 types add to each value of a grid row, with either sign, and the unit of their codes.
 const SHIFT: f32 = 0.125;
 
-fn step(q: u8) -> f32 {
-    STEPS[usize::from(q)].into()
+fn step(q: u8) -> i8 {
+    STEPS[usize::from(q)]
 }
 
 /// A nibble of a list of them, low one first.
@@ -140,11 +141,22 @@ fn even_signs(index: u32) -> u8 {
     bits | (fold ^ fold >> 1) << 7
 }
 
-/// `scale * value`, negated where the sign bit is set.
-fn signed(out: &mut [f32; 8], row: &[i8; 8], scale: f32, signs: u8) {
+/// -1 in the places of the set bits of each byte, else 0.
+static MINUS: [[i8; 8]; 256] = {
+    let mut rows = [[0; 8]; 256];
+    let mut i = 0;
+    while i < 8 * 256 {
+        rows[i / 8][i % 8] = -(((i / 8) >> (i % 8) & 1) as i8);
+        i += 1;
+    }
+    rows
+};
+
+/// A grid row, negated where the sign bit is set.
+fn signed(out: &mut [i8; 8], row: &[i8; 8], signs: u8) {
+    let minus = &MINUS[usize::from(signs)];
     for k in 0..8 {
-        let scale = if signs & (1 << k) != 0 { -scale } else { scale };
-        out[k] = scale * f32::from(row[k]);
+        out[k] = (row[k] ^ minus[k]) - minus[k];
     }
 }
 
@@ -153,131 +165,150 @@ fn join(a: &[i8; 4], b: &[i8; 4]) -> [i8; 8] {
     std::array::from_fn(|k| if k < 4 { a[k] } else { b[k - 4] })
 }
 
-fn shifted(out: &mut [f32; 8], row: &[i8; 8], scale: f32, shift: f32) {
-    out.iter_mut().zip(row).for_each(|(y, &v)| *y = scale * (f32::from(v) + shift));
+/// A row of ternary values plus or minus a shift, in units of [`SHIFT`].
+fn shifted(out: &mut [i8; 8], row: &[i8; 8], minus: bool) {
+    let shift = if minus { -1 } else { 1 };
+    out.iter_mut().zip(row).for_each(|(q, v)| *q = v + shift);
 }
 
 /// Eights of elements in a block, each with its number 0 to 31.
-fn eights(out: &mut [f32; 256]) -> impl Iterator<Item = (usize, &mut [f32; 8])> {
+fn eights(out: &mut [i8; 256]) -> impl Iterator<Item = (usize, &mut [i8; 8])> {
     out.as_chunks_mut::<8>().0.iter_mut().enumerate()
 }
 
-impl Block<32> for IQ4NL {
-    fn decode(&self, out: &mut [f32; 32]) {
-        let d = half(self.d);
-        for (j, &b) in self.qs.iter().enumerate() {
-            out[j] = d * step(b & 15);
-            out[16 + j] = d * step(b >> 4);
-        }
+impl Coded<32> for IQ4NL {
+    fn quants(&self, out: &mut [i8; 32]) {
+        halves(&self.qs, out, step);
+    }
+
+    fn scale(&self, _g: usize) -> f32 {
+        half(self.d)
     }
 }
 
-impl Block<256> for IQ4XS {
-    fn decode(&self, out: &mut [f32; 256]) {
-        let d = half(self.d);
-        let high = u16::from_le_bytes(self.scales_h);
-        for (g, (y, qs)) in out.as_chunks_mut::<32>().0.iter_mut().zip(&self.qs).enumerate() {
-            let scale = i32::from(nibble(&self.scales_l, g)) | i32::from((high >> (2 * g)) & 3) << 4;
-            let d = d * (scale - 32) as f32;
-            for (j, &b) in qs.iter().enumerate() {
-                y[j] = d * step(b & 15);
-                y[16 + j] = d * step(b >> 4);
-            }
-        }
+impl Coded<256> for IQ4XS {
+    fn quants(&self, out: &mut [i8; 256]) {
+        out.chunks_exact_mut(32).zip(&self.qs).for_each(|(out, qs)| halves(qs, out, step));
+    }
+
+    fn scale(&self, g: usize) -> f32 {
+        let high = u16::from_le_bytes(self.scales_h) >> (2 * g);
+        let scale = i32::from(nibble(&self.scales_l, g)) | i32::from(high & 3) << 4;
+        half(self.d) * (scale - 32) as f32
     }
 }
 
-impl Block<256> for IQ2XXS {
-    fn decode(&self, out: &mut [f32; 256]) {
-        let d = half(self.d);
-        for (n, y) in eights(out) {
-            let [a, b, c, e, signs @ ..] = self.qs[n / 4];
-            let signs = u32::from_le_bytes(signs);
-            let row = [a, b, c, e][n % 4];
-            let scale = d * (0.5 + (signs >> 28) as f32) * 0.25;
-            signed(y, &grid::IQ2_XXS[usize::from(row)], scale, even_signs(signs >> (7 * (n % 4))));
-        }
+impl IQ2XXS {
+    /// The four sign indices of group `g`, and its scale in the top four bits.
+    fn signs(&self, g: usize) -> u32 {
+        let [.., a, b, c, d] = self.qs[g];
+        u32::from_le_bytes([a, b, c, d])
     }
 }
 
-/// The scale of the 16 elements that hold eight number `n`, of IQ2_XS and IQ2_S.
-fn iq2_scale(d: f32, scales: &[u8; 8], n: usize) -> f32 {
-    d * (0.5 + f32::from(nibble(scales, n / 2))) * 0.25
+impl Coded<256> for IQ2XXS {
+    fn quants(&self, out: &mut [i8; 256]) {
+        for (n, out) in eights(out) {
+            let row = self.qs[n / 4][n % 4];
+            signed(out, &grid::IQ2_XXS[usize::from(row)], even_signs(self.signs(n / 4) >> (7 * (n % 4))));
+        }
+    }
+
+    fn scale(&self, g: usize) -> f32 {
+        half(self.d) * (0.5 + (self.signs(g) >> 28) as f32) * 0.25
+    }
 }
 
-impl Block<256> for IQ2XS {
-    fn decode(&self, out: &mut [f32; 256]) {
-        let d = half(self.d);
-        for (n, y) in eights(out) {
+impl Coded<256> for IQ2XS {
+    const GROUP_LEN: usize = 16;
+
+    fn quants(&self, out: &mut [i8; 256]) {
+        for (n, out) in eights(out) {
             let v = u16::from_le_bytes(self.qs[n]);
-            let scale = iq2_scale(d, &self.scales, n);
-            signed(y, &grid::IQ2_XS[usize::from(v & 511)], scale, even_signs((v >> 9).into()));
+            signed(out, &grid::IQ2_XS[usize::from(v & 511)], even_signs((v >> 9).into()));
         }
+    }
+
+    fn scale(&self, g: usize) -> f32 {
+        half(self.d) * (0.5 + f32::from(nibble(&self.scales, g))) * 0.25
     }
 }
 
-impl Block<256> for IQ2S {
-    fn decode(&self, out: &mut [f32; 256]) {
-        let d = half(self.d);
-        for (n, y) in eights(out) {
+impl Coded<256> for IQ2S {
+    const GROUP_LEN: usize = 16;
+
+    fn quants(&self, out: &mut [i8; 256]) {
+        for (n, out) in eights(out) {
             let high = (usize::from(self.qh[n / 4]) >> (2 * (n % 4))) & 3;
-            let row = &grid::IQ2_S[usize::from(self.qs[n]) | high << 8];
-            signed(y, row, iq2_scale(d, &self.scales, n), self.signs[n]);
+            signed(out, &grid::IQ2_S[usize::from(self.qs[n]) | high << 8], self.signs[n]);
         }
+    }
+
+    fn scale(&self, g: usize) -> f32 {
+        half(self.d) * (0.5 + f32::from(nibble(&self.scales, g))) * 0.25
     }
 }
 
-impl Block<256> for IQ3XXS {
-    fn decode(&self, out: &mut [f32; 256]) {
-        let d = half(self.d);
-        for (n, y) in eights(out) {
-            let bits = u32::from_le_bytes(self.signs[n / 4]);
-            let scale = d * (0.5 + (bits >> 28) as f32) * 0.5;
-            let signs = even_signs(bits >> (7 * (n % 4)));
+impl Coded<256> for IQ3XXS {
+    fn quants(&self, out: &mut [i8; 256]) {
+        for (n, out) in eights(out) {
+            let signs = even_signs(u32::from_le_bytes(self.signs[n / 4]) >> (7 * (n % 4)));
             let row = |m: usize| &grid::IQ3_XXS[usize::from(self.qs[m])];
-            signed(y, &join(row(2 * n), row(2 * n + 1)), scale, signs);
+            signed(out, &join(row(2 * n), row(2 * n + 1)), signs);
         }
+    }
+
+    fn scale(&self, g: usize) -> f32 {
+        half(self.d) * (0.5 + (u32::from_le_bytes(self.signs[g]) >> 28) as f32) * 0.5
     }
 }
 
-impl Block<256> for IQ3S {
-    fn decode(&self, out: &mut [f32; 256]) {
-        let d = half(self.d);
-        for (n, y) in eights(out) {
-            let scale = d * f32::from(1 + 2 * nibble(&self.scales, n / 4));
+impl Coded<256> for IQ3S {
+    fn quants(&self, out: &mut [i8; 256]) {
+        for (n, out) in eights(out) {
             let row = |m: usize| {
                 let ninth = (usize::from(self.qh[n / 4]) >> (m % 8)) & 1;
                 &grid::IQ3_S[usize::from(self.qs[m]) | ninth << 8]
             };
-            signed(y, &join(row(2 * n), row(2 * n + 1)), scale, self.signs[n]);
+            signed(out, &join(row(2 * n), row(2 * n + 1)), self.signs[n]);
         }
+    }
+
+    fn scale(&self, g: usize) -> f32 {
+        half(self.d) * f32::from(1 + 2 * nibble(&self.scales, g))
     }
 }
 
-impl Block<256> for IQ1S {
-    fn decode(&self, out: &mut [f32; 256]) {
-        let d = half(self.d);
-        for (n, y) in eights(out) {
+impl Coded<256> for IQ1S {
+    fn quants(&self, out: &mut [i8; 256]) {
+        for (n, out) in eights(out) {
             let qh = usize::from(u16::from_le_bytes(self.qh[n / 4]));
-            let scale = d * (2 * ((qh >> 12) & 7) + 1) as f32;
-            let shift = if qh & 0x8000 == 0 { SHIFT } else { -SHIFT };
             let row = usize::from(self.qs[n]) | ((qh >> (3 * (n % 4))) & 7) << 8;
-            shifted(y, &grid::IQ1[row], scale, shift);
+            shifted(out, &grid::IQ1[row], qh & 0x8000 != 0);
         }
+    }
+
+    fn scale(&self, g: usize) -> f32 {
+        let scale = (u16::from_le_bytes(self.qh[g]) >> 12) & 7;
+        half(self.d) * f32::from(2 * scale + 1) * SHIFT
     }
 }
 
-impl Block<256> for IQ1M {
-    fn decode(&self, out: &mut [f32; 256]) {
-        let scales = self.scales.map(u16::from_le_bytes);
-        let bits = (0..4).fold(0, |bits, i| bits | (scales[i] >> 12) << (4 * i));
-        let d = half(bits.to_le_bytes());
-        for (n, y) in eights(out) {
-            let scale = (scales[n / 8] >> (3 * (n / 2 % 4))) & 7;
+impl Coded<256> for IQ1M {
+    const GROUP_LEN: usize = 16;
+
+    fn quants(&self, out: &mut [i8; 256]) {
+        for (n, out) in eights(out) {
             let q = nibble(&self.qh, n);
-            let shift = if q & 8 == 0 { SHIFT } else { -SHIFT };
             let row = usize::from(self.qs[n]) | usize::from(q & 7) << 8;
-            shifted(y, &grid::IQ1[row], d * f32::from(2 * scale + 1), shift);
+            shifted(out, &grid::IQ1[row], q & 8 != 0);
         }
+    }
+
+    fn scale(&self, g: usize) -> f32 {
+        let scales = self.scales.map(u16::from_le_bytes);
+        let d = (0..4).fold(0, |bits, i| bits | (scales[i] >> 12) << (4 * i));
+        let scale = (scales[g / 4] >> (3 * (g % 4))) & 7;
+        half(d.to_le_bytes()) * f32::from(2 * scale + 1) * SHIFT
     }
 }

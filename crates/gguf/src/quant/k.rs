@@ -2,8 +2,9 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use super::codes::{Coded, halves};
 use super::search::{Rounder, scale_and_minimum_near, scale_near, step, step_and_minimum};
-use super::{Block, Encode, half, to_half};
+use super::{Encode, half, to_half};
 
 /// 2 bits: `d * scale * q - dmin * min`, groups of 16.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -89,48 +90,51 @@ pub struct Q8K {
     pub bsums: [[u8; 2]; 16],
 }
 
-impl Block<256> for Q2K {
-    fn decode(&self, out: &mut [f32; 256]) {
-        let (d, dmin) = (half(self.d), half(self.dmin));
-        for (k, y) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
-            let (byte, shift) = two_bits_at(k);
-            let scale = d * f32::from(self.scales[k] & 15);
-            let min = dmin * f32::from(self.scales[k] >> 4);
-            for (y, b) in y.iter_mut().zip(&self.qs[byte..byte + 16]) {
-                *y = scale * f32::from((b >> shift) & 3) - min;
-            }
-        }
+/// Two bits of each element, placed as in [`Q2K`].
+pub(super) fn two_bits(qs: &[u8; 64], out: &mut [i8; 256]) {
+    for (n, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        out.iter_mut().zip(&qs[32 * (n / 4)..]).for_each(|(q, b)| *q = (b >> (2 * (n % 4)) & 3) as i8);
     }
 }
 
-/// First byte and shift of the two-bit quants of group `k` of 16.
-fn two_bits_at(k: usize) -> (usize, usize) {
-    (32 * (k / 8) + 16 * (k % 2), 2 * (k % 8 / 2))
+/// Adds `value` to the elements whose bit is set: byte `i % 32`, bit `i / 32`.
+fn add_bit(bits: &[u8; 32], value: i8, out: &mut [i8; 256]) {
+    for (n, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        out.iter_mut().zip(bits).for_each(|(q, b)| *q += if b & (1 << n) != 0 { value } else { 0 });
+    }
 }
 
-impl Q3K {
-    /// The scale of group `k`, -32 to 31.
-    fn scale(&self, k: usize) -> i32 {
+impl Coded<256> for Q2K {
+    const GROUP_LEN: usize = 16;
+    const AFFINE: bool = true;
+
+    fn quants(&self, out: &mut [i8; 256]) {
+        two_bits(&self.qs, out);
+    }
+
+    fn scale(&self, g: usize) -> f32 {
+        half(self.d) * f32::from(self.scales[g] & 15)
+    }
+
+    fn min(&self, g: usize) -> f32 {
+        -(half(self.dmin) * f32::from(self.scales[g] >> 4))
+    }
+}
+
+impl Coded<256> for Q3K {
+    const GROUP_LEN: usize = 16;
+
+    fn quants(&self, out: &mut [i8; 256]) {
+        two_bits(&self.qs, out);
+        add_bit(&self.hmask, 4, out);
+        out.iter_mut().for_each(|q| *q -= 4);
+    }
+
+    fn scale(&self, g: usize) -> f32 {
         let s = &self.scales;
-        let low = if k < 8 { s[k] & 15 } else { s[k - 8] >> 4 };
-        let high = (s[8 + k % 4] >> (2 * (k / 4))) & 3;
-        i32::from(low | high << 4) - 32
-    }
-}
-
-impl Block<256> for Q3K {
-    fn decode(&self, out: &mut [f32; 256]) {
-        let d = half(self.d);
-        for (k, y) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
-            let (byte, shift) = two_bits_at(k);
-            let half = 16 * (k % 2);
-            let scale = d * self.scale(k) as f32;
-            for (j, y) in y.iter_mut().enumerate() {
-                let low = (self.qs[byte + j] >> shift) & 3;
-                let high = (self.hmask[half + j] >> (k / 2)) & 1;
-                *y = scale * (i32::from(low | high << 2) - 4) as f32;
-            }
-        }
+        let low = if g < 8 { s[g] & 15 } else { s[g - 8] >> 4 };
+        let high = (s[8 + g % 4] >> (2 * (g / 4))) & 3;
+        half(self.d) * (i32::from(low | high << 4) - 32) as f32
     }
 }
 
@@ -143,56 +147,70 @@ fn scale_min(s: &[u8; 12], g: usize) -> (f32, f32) {
     (scale.into(), min.into())
 }
 
-impl Block<256> for Q4K {
-    fn decode(&self, out: &mut [f32; 256]) {
-        let (d, dmin) = (half(self.d), half(self.dmin));
-        let bytes = self.qs.as_chunks::<32>().0;
-        for (g, y) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-            let (scale, min) = scale_min(&self.scales, g);
-            let (scale, min) = (d * scale, dmin * min);
-            let shift = 4 * (g % 2);
-            for (y, b) in y.iter_mut().zip(&bytes[g / 2]) {
-                *y = scale * f32::from((b >> shift) & 15) - min;
-            }
-        }
+/// Four bits of each element, placed as in [`Q4K`].
+fn four_bits(qs: &[u8; 128], out: &mut [i8; 256]) {
+    let bytes = qs.as_chunks::<32>().0;
+    out.chunks_exact_mut(64).zip(bytes).for_each(|(out, qs)| halves(qs, out, |q| q as i8));
+}
+
+impl Coded<256> for Q4K {
+    const AFFINE: bool = true;
+
+    fn quants(&self, out: &mut [i8; 256]) {
+        four_bits(&self.qs, out);
+    }
+
+    fn scale(&self, g: usize) -> f32 {
+        half(self.d) * scale_min(&self.scales, g).0
+    }
+
+    fn min(&self, g: usize) -> f32 {
+        -(half(self.dmin) * scale_min(&self.scales, g).1)
     }
 }
 
-impl Block<256> for Q5K {
-    fn decode(&self, out: &mut [f32; 256]) {
-        let (d, dmin) = (half(self.d), half(self.dmin));
-        let bytes = self.qs.as_chunks::<32>().0;
-        for (g, y) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-            let (scale, min) = scale_min(&self.scales, g);
-            let (scale, min) = (d * scale, dmin * min);
-            let shift = 4 * (g % 2);
-            for ((y, b), h) in y.iter_mut().zip(&bytes[g / 2]).zip(&self.qh) {
-                *y = scale * f32::from((b >> shift) & 15 | ((h >> g) & 1) << 4) - min;
-            }
-        }
+impl Coded<256> for Q5K {
+    const AFFINE: bool = true;
+
+    fn quants(&self, out: &mut [i8; 256]) {
+        four_bits(&self.qs, out);
+        add_bit(&self.qh, 16, out);
+    }
+
+    fn scale(&self, g: usize) -> f32 {
+        half(self.d) * scale_min(&self.scales, g).0
+    }
+
+    fn min(&self, g: usize) -> f32 {
+        -(half(self.dmin) * scale_min(&self.scales, g).1)
     }
 }
 
-impl Block<256> for Q6K {
-    fn decode(&self, out: &mut [f32; 256]) {
-        let d = half(self.d);
-        for (k, y) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
-            let (n, group, part) = (k / 8, k % 8 / 2, 16 * (k % 2));
-            let low = &self.ql[64 * n + 32 * (group % 2) + part..][..16];
-            let high = &self.qh[32 * n + part..][..16];
-            let scale = d * f32::from(self.scales[k]);
-            for ((y, l), h) in y.iter_mut().zip(low).zip(high) {
-                let q = (l >> (4 * (group / 2))) & 15 | ((h >> (2 * group)) & 3) << 4;
-                *y = scale * (i32::from(q) - 32) as f32;
+impl Coded<256> for Q6K {
+    const GROUP_LEN: usize = 16;
+
+    fn quants(&self, out: &mut [i8; 256]) {
+        let (low, high) = (self.ql.as_chunks::<32>().0, self.qh.as_chunks::<32>().0);
+        for (g, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+            let (n, part) = (g / 4, g % 4);
+            for ((y, l), h) in out.iter_mut().zip(&low[2 * n + part % 2]).zip(&high[n]) {
+                *y = (l >> (4 * (part / 2)) & 15 | (h >> (2 * part) & 3) << 4) as i8 - 32;
             }
         }
     }
+
+    fn scale(&self, g: usize) -> f32 {
+        half(self.d) * f32::from(self.scales[g])
+    }
 }
 
-impl Block<256> for Q8K {
-    fn decode(&self, out: &mut [f32; 256]) {
-        let d = f32::from_le_bytes(self.d);
-        out.iter_mut().zip(self.qs.as_flattened()).for_each(|(y, &q)| *y = d * f32::from(q));
+impl Coded<256> for Q8K {
+    fn quants(&self, out: &mut [i8; 256]) {
+        out.as_chunks_mut().0.copy_from_slice(&self.qs);
+    }
+
+    fn scale(&self, _g: usize) -> f32 {
+        f32::from_le_bytes(self.d)
     }
 }
 

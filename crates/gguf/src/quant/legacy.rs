@@ -4,8 +4,9 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use super::codes::{Coded, halves};
 use super::search::{Rounder, step, step_and_minimum};
-use super::{Block, Encode, half, to_half};
+use super::{Encode, half, to_half};
 
 /// 4 bits: `d * (q - 8)`.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -77,65 +78,85 @@ pub struct Q8_1 {
     pub qs: [i8; 32],
 }
 
-impl Block<32> for Q4_0 {
-    fn decode(&self, out: &mut [f32; 32]) {
-        let d = half(self.d);
-        for (j, &b) in self.qs.iter().enumerate() {
-            out[j] = d * (i32::from(b & 15) - 8) as f32;
-            out[16 + j] = d * (i32::from(b >> 4) - 8) as f32;
-        }
+impl Coded<32> for Q4_0 {
+    fn quants(&self, out: &mut [i8; 32]) {
+        halves(&self.qs, out, |q| q as i8 - 8);
+    }
+
+    fn scale(&self, _g: usize) -> f32 {
+        half(self.d)
     }
 }
 
-impl Block<32> for Q4_1 {
-    fn decode(&self, out: &mut [f32; 32]) {
-        let (d, m) = (half(self.d), half(self.m));
-        for (j, &b) in self.qs.iter().enumerate() {
-            out[j] = d * f32::from(b & 15) + m;
-            out[16 + j] = d * f32::from(b >> 4) + m;
-        }
+impl Coded<32> for Q4_1 {
+    const AFFINE: bool = true;
+
+    fn quants(&self, out: &mut [i8; 32]) {
+        halves(&self.qs, out, |q| q as i8);
+    }
+
+    fn scale(&self, _g: usize) -> f32 {
+        half(self.d)
+    }
+
+    fn min(&self, _g: usize) -> f32 {
+        half(self.m)
     }
 }
 
-/// The 32 values 0 to 31 of five-bit quants.
-fn five_bits(qh: [u8; 4], qs: &[u8; 16]) -> [u8; 32] {
+/// The values 0 to 31 of five-bit quants, less `zero`.
+fn five_bits(qh: [u8; 4], qs: &[u8; 16], zero: i8, out: &mut [i8; 32]) {
     // Compared with a mask, not shifted: bytes side by side then need no shifts of different lengths.
     let fifth = |i: usize| if qh[i / 8] & (1 << (i % 8)) != 0 { 16 } else { 0 };
-    let mut q = [0; 32];
-    for j in 0..16 {
-        q[j] = qs[j] & 15 | fifth(j);
-        q[16 + j] = qs[j] >> 4 | fifth(16 + j);
-    }
-    q
-}
-
-impl Block<32> for Q5_0 {
-    fn decode(&self, out: &mut [f32; 32]) {
-        let d = half(self.d);
-        let q = five_bits(self.qh, &self.qs);
-        out.iter_mut().zip(q).for_each(|(y, q)| *y = d * (i32::from(q) - 16) as f32);
+    for (j, b) in qs.iter().enumerate() {
+        out[j] = (b & 15 | fifth(j)) as i8 - zero;
+        out[16 + j] = (b >> 4 | fifth(16 + j)) as i8 - zero;
     }
 }
 
-impl Block<32> for Q5_1 {
-    fn decode(&self, out: &mut [f32; 32]) {
-        let (d, m) = (half(self.d), half(self.m));
-        let q = five_bits(self.qh, &self.qs);
-        out.iter_mut().zip(q).for_each(|(y, q)| *y = d * f32::from(q) + m);
+impl Coded<32> for Q5_0 {
+    fn quants(&self, out: &mut [i8; 32]) {
+        five_bits(self.qh, &self.qs, 16, out);
+    }
+
+    fn scale(&self, _g: usize) -> f32 {
+        half(self.d)
     }
 }
 
-impl Block<32> for Q8_0 {
-    fn decode(&self, out: &mut [f32; 32]) {
-        let d = half(self.d);
-        out.iter_mut().zip(self.qs).for_each(|(y, q)| *y = d * f32::from(q));
+impl Coded<32> for Q5_1 {
+    const AFFINE: bool = true;
+
+    fn quants(&self, out: &mut [i8; 32]) {
+        five_bits(self.qh, &self.qs, 0, out);
+    }
+
+    fn scale(&self, _g: usize) -> f32 {
+        half(self.d)
+    }
+
+    fn min(&self, _g: usize) -> f32 {
+        half(self.m)
     }
 }
 
-impl Block<32> for Q8_1 {
-    fn decode(&self, out: &mut [f32; 32]) {
-        let d = half(self.d);
-        out.iter_mut().zip(self.qs).for_each(|(y, q)| *y = d * f32::from(q));
+impl Coded<32> for Q8_0 {
+    fn quants(&self, out: &mut [i8; 32]) {
+        *out = self.qs;
+    }
+
+    fn scale(&self, _g: usize) -> f32 {
+        half(self.d)
+    }
+}
+
+impl Coded<32> for Q8_1 {
+    fn quants(&self, out: &mut [i8; 32]) {
+        *out = self.qs;
+    }
+
+    fn scale(&self, _g: usize) -> f32 {
+        half(self.d)
     }
 }
 

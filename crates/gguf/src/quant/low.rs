@@ -2,7 +2,9 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{Block, half};
+use super::codes::Coded;
+use super::half;
+use super::k::two_bits;
 
 /// Ternary: `d * (t - 1)`, five elements a byte as digits of a base-3 fraction.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -52,50 +54,54 @@ fn trit(byte: u8, n: usize) -> u8 {
     ((u16::from(byte.wrapping_mul(POWERS[n])) * 3) >> 8) as u8
 }
 
-/// `d * (q - 1)`.
-fn centred(d: f32, q: u8) -> f32 {
-    d * (i32::from(q) - 1) as f32
-}
-
-impl Block<256> for TQ1_0 {
-    fn decode(&self, out: &mut [f32; 256]) {
-        let d = half(self.d);
+impl Coded<256> for TQ1_0 {
+    fn quants(&self, out: &mut [i8; 256]) {
         let (first, rest) = out.split_at_mut(160);
         let (second, third) = rest.split_at_mut(80);
         let parts = [(first, &self.qs[..32]), (second, &self.qs[32..]), (third, &self.qh[..])];
         for (out, bytes) in parts {
-            for (n, y) in out.chunks_exact_mut(bytes.len()).enumerate() {
-                y.iter_mut().zip(bytes).for_each(|(y, &b)| *y = centred(d, trit(b, n)));
+            for (n, out) in out.chunks_exact_mut(bytes.len()).enumerate() {
+                out.iter_mut().zip(bytes).for_each(|(q, &b)| *q = trit(b, n) as i8 - 1);
             }
         }
     }
-}
 
-impl Block<256> for TQ2_0 {
-    fn decode(&self, out: &mut [f32; 256]) {
-        let d = half(self.d);
-        let bytes = self.qs.as_chunks::<32>().0;
-        for (g, y) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-            let shift = 2 * (g % 4);
-            y.iter_mut().zip(&bytes[g / 4]).for_each(|(y, b)| *y = centred(d, (b >> shift) & 3));
-        }
+    fn scale(&self, _g: usize) -> f32 {
+        half(self.d)
     }
 }
 
-impl Block<128> for Q1_0 {
-    fn decode(&self, out: &mut [f32; 128]) {
-        let d = half(self.d);
-        for (i, y) in out.iter_mut().enumerate() {
-            *y = if (self.qs[i / 8] >> (i % 8)) & 1 == 1 { d } else { -d };
-        }
+impl Coded<256> for TQ2_0 {
+    fn quants(&self, out: &mut [i8; 256]) {
+        two_bits(&self.qs, out);
+        out.iter_mut().for_each(|q| *q -= 1);
+    }
+
+    fn scale(&self, _g: usize) -> f32 {
+        half(self.d)
     }
 }
 
-impl Block<64> for Q2_0 {
-    fn decode(&self, out: &mut [f32; 64]) {
-        let d = half(self.d);
-        for (i, y) in out.iter_mut().enumerate() {
-            *y = centred(d, (self.qs[i / 4] >> (2 * (i % 4))) & 3);
+impl Coded<128> for Q1_0 {
+    fn quants(&self, out: &mut [i8; 128]) {
+        for (i, q) in out.iter_mut().enumerate() {
+            *q = if self.qs[i / 8] & (1 << (i % 8)) != 0 { 1 } else { -1 };
         }
+    }
+
+    fn scale(&self, _g: usize) -> f32 {
+        half(self.d)
+    }
+}
+
+impl Coded<64> for Q2_0 {
+    fn quants(&self, out: &mut [i8; 64]) {
+        for (i, q) in out.iter_mut().enumerate() {
+            *q = ((self.qs[i / 4] >> (2 * (i % 4))) & 3) as i8 - 1;
+        }
+    }
+
+    fn scale(&self, _g: usize) -> f32 {
+        half(self.d)
     }
 }

@@ -3,6 +3,7 @@
 //! A row of `n` elements is `n / block_len` blocks, one after the other. Element `i` of a block and the byte position
 //! of its fields are as in ggml; each block struct's documentation gives the formula.
 
+mod codes;
 mod foreign;
 mod grid;
 pub mod iq;
@@ -18,12 +19,27 @@ use std::fmt;
 use bytemuck::Pod;
 use half::f16;
 
+pub use codes::{Coded, Codes};
+
 use crate::error::{Error, Result, UnknownId};
 
 /// A block of `LEN` elements as it lies in a file, at any address.
 pub trait Block<const LEN: usize>: Pod {
+    /// See [`QuantType::group`].
+    const GROUP: Option<usize> = None;
+    /// See [`QuantType::has_min`].
+    const HAS_MIN: bool = false;
+
     /// The values of the elements.
     fn decode(&self, out: &mut [f32; LEN]);
+
+    /// The integer form.
+    ///
+    /// # Panics
+    /// If the type has none.
+    fn to_codes(&self, _out: &mut Codes) {
+        panic!("codes: elements without blocks are no small integers");
+    }
 }
 
 /// A block that can be made from values.
@@ -42,6 +58,11 @@ fn decode_blocks<const LEN: usize, B: Block<LEN>>(bytes: &[u8], out: &mut [f32])
     let (values, rest) = out.as_chunks_mut::<LEN>();
     assert!(blocks.len() == values.len() && rest.is_empty(), "decode: the output does not match the blocks");
     blocks.iter().zip(values).for_each(|(block, values)| block.decode(values));
+}
+
+fn block_codes<const LEN: usize, B: Block<LEN>>(bytes: &[u8], out: &mut Codes) {
+    assert_eq!(bytes.len(), size_of::<B>(), "codes: the bytes are not one block");
+    bytemuck::from_bytes::<B>(bytes).to_codes(out);
 }
 
 macro_rules! quant_types {
@@ -78,6 +99,25 @@ macro_rules! quant_types {
             /// If `bytes` is no whole number of blocks, or `out` has not one place for each element.
             pub fn decode(self, bytes: &[u8], out: &mut [f32]) {
                 match self { $(QuantType::$name => decode_blocks::<$len, $block>(bytes, out),)* }
+            }
+
+            /// Elements that share a scale in the integer form, 16 or 32: the most of these two, of one scale by the
+            /// format. None for types without blocks, whose elements are numbers of their own: they have no such form.
+            pub fn group(self) -> Option<usize> {
+                match self { $(QuantType::$name => <$block as Block<$len>>::GROUP,)* }
+            }
+
+            /// True if groups have a minimum beside the scale: Q4_1, Q5_1, Q2_K, Q4_K and Q5_K.
+            pub fn has_min(self) -> bool {
+                match self { $(QuantType::$name => <$block as Block<$len>>::HAS_MIN,)* }
+            }
+
+            /// The integer form of one block at any address.
+            ///
+            /// # Panics
+            /// If `block` is not one block, or the type has no [`group`](QuantType::group).
+            pub fn codes(self, block: &[u8], out: &mut Codes) {
+                match self { $(QuantType::$name => block_codes::<$len, $block>(block, out),)* }
             }
         }
     };
