@@ -4,6 +4,7 @@
 //! and then its request rests until the sink is ready.
 
 use crate::generate::Generator;
+pub use crate::options::Options;
 use crate::request::{Id, Part, Request};
 use crate::stats::Stats;
 use crate::worker::{Event, Worker};
@@ -12,19 +13,6 @@ use shardwright_model::exec::{Executor, Limits};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-
-/// Choices for an engine.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Most requests that wait; one more is refused.
-    pub queue: usize,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options { queue: 1024 }
-    }
-}
 
 /// Takes the parts of one answer: in the end [`Part::Done`] or [`Part::Failed`], once.
 pub trait Sink: Send {
@@ -145,7 +133,7 @@ impl Engine {
         ends: impl IntoIterator<Item = u32>,
         options: Options,
     ) -> Result<Engine> {
-        let generator = Generator::new(executor, ends);
+        let generator = Generator::with(executor, ends, &options);
         let limits = *generator.limits();
         let state = State { stats: generator.stats(), ..State::default() };
         let shared = Arc::new(Shared {

@@ -4,10 +4,14 @@
 pub mod engine;
 pub mod error;
 pub mod generate;
+pub mod options;
+mod pace;
 pub mod pager;
 pub mod reader;
 pub mod request;
 pub mod sample;
+mod scheduler;
+mod sequence;
 pub mod stats;
 mod worker;
 

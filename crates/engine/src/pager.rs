@@ -1,29 +1,73 @@
-//! Cache blocks: who holds which, and how they come back.
+//! Cache blocks: who holds which, which of them can be found again by their content, and how they come back.
+//!
+//! A full block whose tokens are known is a page. Its key is its tokens and the page before it, so a page stands for
+//! all tokens up to its end, and is found by comparing them, not their hashes. Pages never change; any number of
+//! sequences hold one. Pages that nobody holds stay until their block is needed, the least recently used goes first. A
+//! page is let go after those behind it, so what goes first never has another behind it.
 
 use shardwright_model::exec::BLOCK;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Owns the numbers of all cache blocks and lends them out.
 #[derive(Clone, Debug)]
 pub struct Pager {
-    free: Arc<Mutex<Vec<u32>>>,
+    pool: Arc<Mutex<Pool>>,
     total: usize,
+    /// Make pages at all?
+    pages: bool,
+}
+
+#[derive(Debug, Default)]
+struct Pool {
+    /// Blocks without content.
+    free: Vec<u32>,
+    /// Every page's block.
+    index: HashMap<Arc<Key>, u32>,
+    /// By block.
+    pages: HashMap<u32, Page>,
+    /// Blocks of pages that nobody holds, by when they were let go.
+    idle: BTreeMap<u64, u32>,
+    /// Counts pages made and let go; 0 is none of them.
+    clock: u64,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Key {
+    /// Name of the page before, 0 for none.
+    parent: u64,
+    tokens: [u32; BLOCK],
+}
+
+#[derive(Debug)]
+struct Page {
+    key: Arc<Key>,
+    /// Given once, so that what stood on an earlier page cannot stand on a later one.
+    name: u64,
+    holders: usize,
+    /// When it was let go, if nobody holds it.
+    idle_since: u64,
 }
 
 /// Cache blocks of one sequence, in the order of its positions. They go back when it is dropped.
 ///
-/// It cannot be cloned: a block has one holder.
+/// It cannot be cloned: a block that is written to has one holder.
 /// ```compile_fail
-/// let lease = shardwright_engine::pager::Pager::new(4).lease(64).unwrap();
+/// let lease = shardwright_engine::pager::Pager::new(4).lease(&[]);
 /// let twice = lease.clone();
 /// ```
 /// ```
-/// let lease = shardwright_engine::pager::Pager::new(4).lease(64).unwrap();
+/// let lease = shardwright_engine::pager::Pager::new(4).lease(&[]);
 /// let moved = lease;
 /// ```
 #[derive(Debug)]
 pub struct Lease {
     blocks: Vec<u32>,
+    /// So many of them, the first, are pages: others may hold them too, and nobody writes.
+    pages: usize,
+    /// Name of the last page.
+    last: u64,
     home: Pager,
 }
 
@@ -36,7 +80,19 @@ impl Pager {
     /// All blocks free. `blocks` is the executor's `Limits::blocks`.
     pub fn new(blocks: usize) -> Pager {
         let last = u32::try_from(blocks).unwrap_or(u32::MAX);
-        Pager { free: Arc::new(Mutex::new((0..last).rev().collect())), total: last as usize }
+        let pool = Pool { free: (0..last).rev().collect(), ..Pool::default() };
+        Pager { pool: Arc::new(Mutex::new(pool)), total: last as usize, pages: true }
+    }
+
+    /// One that forgets what blocks held.
+    #[must_use]
+    pub fn without_pages(self) -> Pager {
+        Pager { pages: false, ..self }
+    }
+
+    /// Can anything be found again?
+    pub fn has_pages(&self) -> bool {
+        self.pages
     }
 
     /// Blocks in all.
@@ -46,18 +102,87 @@ impl Pager {
 
     /// Blocks that nobody holds.
     pub fn free(&self) -> usize {
-        self.with(|free| free.len())
+        self.with(|pool| pool.free.len() + pool.idle.len())
     }
 
-    /// Room for `tokens` tokens, or None if there are not enough free blocks.
-    pub fn lease(&self, tokens: usize) -> Option<Lease> {
-        let mut lease = Lease { blocks: Vec::new(), home: self.clone() };
-        lease.grow(tokens).then_some(lease)
+    /// Those of them that can be found by their content.
+    pub fn idle(&self) -> usize {
+        self.with(|pool| pool.idle.len())
     }
 
-    /// A thread that panicked with the list in its hand cannot have left it half changed.
-    fn with<T>(&self, f: impl FnOnce(&mut Vec<u32>) -> T) -> T {
-        f(&mut self.free.lock().unwrap_or_else(PoisonError::into_inner))
+    /// A lease on the pages that begin `tokens`, as many as are there; perhaps on none.
+    pub fn lease(&self, tokens: &[u32]) -> Lease {
+        let mut lease = Lease { blocks: Vec::new(), pages: 0, last: 0, home: self.clone() };
+        if self.pages {
+            self.with(|pool| {
+                for tokens in tokens.as_chunks().0 {
+                    let key = Key { parent: lease.last, tokens: *tokens };
+                    let Some(&block) = pool.index.get(&key) else { break };
+                    lease.last = pool.hold(block);
+                    lease.blocks.push(block);
+                }
+            });
+            lease.pages = lease.blocks.len();
+        }
+        lease
+    }
+
+    /// A thread that panicked with the pool in its hand was about to end the engine.
+    fn with<T>(&self, f: impl FnOnce(&mut Pool) -> T) -> T {
+        f(&mut self.pool.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Pool {
+    /// One more holder of a page; its name.
+    fn hold(&mut self, block: u32) -> u64 {
+        let page = self.pages.get_mut(&block).expect("the index names pages only");
+        if page.holders == 0 {
+            self.idle.remove(&page.idle_since);
+        }
+        page.holders += 1;
+        page.name
+    }
+
+    /// One holder less.
+    fn let_go(&mut self, block: u32) {
+        let page = self.pages.get_mut(&block).expect("a lease holds its pages");
+        page.holders -= 1;
+        if page.holders == 0 {
+            self.clock += 1;
+            page.idle_since = self.clock;
+            self.idle.insert(self.clock, block);
+        }
+    }
+
+    /// A block without content, if there is one or a page is idle.
+    fn take(&mut self) -> Option<u32> {
+        if let Some(block) = self.free.pop() {
+            return Some(block);
+        }
+        let (_, block) = self.idle.pop_first()?;
+        let page = self.pages.remove(&block).expect("only pages are idle");
+        self.index.remove(&page.key);
+        Some(block)
+    }
+
+    /// Makes a block a page, or exchanges it for the page with the same content; the block to hold, and its name.
+    fn publish(&mut self, block: u32, key: Key) -> (u32, u64) {
+        self.clock += 1;
+        let name = self.clock;
+        let key = Arc::new(key);
+        match self.index.entry(key.clone()) {
+            Entry::Occupied(same) => {
+                let same = *same.get();
+                self.free.push(block);
+                (same, self.hold(same))
+            }
+            Entry::Vacant(new) => {
+                new.insert(block);
+                self.pages.insert(block, Page { key, name, holders: 1, idle_since: 0 });
+                (block, name)
+            }
+        }
     }
 }
 
@@ -67,90 +192,48 @@ impl Lease {
         &self.blocks
     }
 
-    /// Tokens that fit.
-    pub fn tokens(&self) -> usize {
-        self.blocks.len() * BLOCK
+    /// How many of them, from the first, are pages: must not be written to.
+    pub fn pages(&self) -> usize {
+        self.pages
     }
 
     /// Makes room for `tokens` tokens in all. False, and nothing changed, if there are not enough free blocks.
     pub fn grow(&mut self, tokens: usize) -> bool {
         let more = blocks_for(tokens).saturating_sub(self.blocks.len());
-        let taken = self.home.with(|free| {
-            let rest = free.len().checked_sub(more)?;
-            Some(free.split_off(rest))
+        let Lease { blocks, home, .. } = self;
+        more == 0
+            || home.with(|pool| {
+                let enough = more <= pool.free.len() + pool.idle.len();
+                if enough {
+                    blocks.extend((0..more).filter_map(|_| pool.take()));
+                }
+                enough
+            })
+    }
+
+    /// These are the sequence's tokens that have been computed, without fault: full blocks become pages.
+    pub fn publish(&mut self, tokens: &[u32]) {
+        let full = (tokens.len() / BLOCK).min(self.blocks.len());
+        if !self.home.pages || full <= self.pages {
+            return;
+        }
+        let Lease { blocks, pages, last, home } = self;
+        home.with(|pool| {
+            let new = blocks.iter_mut().zip(tokens.as_chunks().0).take(full).skip(*pages);
+            for (block, tokens) in new {
+                (*block, *last) = pool.publish(*block, Key { parent: *last, tokens: *tokens });
+            }
         });
-        let enough = taken.is_some();
-        self.blocks.extend(taken.into_iter().flatten().rev());
-        enough
+        *pages = full;
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let blocks = std::mem::take(&mut self.blocks);
-        self.home.with(|free| free.extend(blocks.into_iter().rev()));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::collections::BTreeSet;
-
-    #[derive(Clone, Debug)]
-    enum Act {
-        Lease(usize),
-        Grow(usize, usize),
-        Drop(usize),
-    }
-
-    fn acts() -> impl Strategy<Value = Vec<Act>> {
-        let act = prop_oneof![
-            (0..400usize).prop_map(Act::Lease),
-            (0..8usize, 0..900usize).prop_map(|(i, n)| Act::Grow(i, n)),
-            (0..8usize).prop_map(Act::Drop),
-        ];
-        prop::collection::vec(act, 0..60)
-    }
-
-    proptest! {
-        #[test]
-        fn no_block_has_two_holders_and_none_is_lost(acts in acts()) {
-            let pager = Pager::new(20);
-            let mut leases: Vec<Lease> = Vec::new();
-            for act in acts {
-                match act {
-                    Act::Lease(n) => {
-                        let fits = blocks_for(n) <= pager.free();
-                        let lease = pager.lease(n);
-                        prop_assert_eq!(lease.is_some(), fits);
-                        leases.extend(lease);
-                    }
-                    Act::Grow(i, n) => if let Some(lease) = leases.get_mut(i) {
-                        let (before, free) = (lease.blocks().to_vec(), pager.free());
-                        let grown = lease.grow(n);
-                        prop_assert!(lease.blocks().starts_with(&before));
-                        prop_assert_eq!(grown, blocks_for(n) <= before.len() + free);
-                        let right = if grown { lease.tokens() >= n } else { lease.blocks() == before };
-                        prop_assert!(right);
-                    }
-                    Act::Drop(i) => if i < leases.len() { drop(leases.swap_remove(i)) },
-                }
-                let held: Vec<u32> = leases.iter().flat_map(|l| l.blocks().iter().copied()).collect();
-                let distinct: BTreeSet<u32> = held.iter().copied().collect();
-                prop_assert_eq!(distinct.len(), held.len());
-                prop_assert!(distinct.iter().all(|b| (*b as usize) < pager.total()));
-                prop_assert_eq!(held.len() + pager.free(), pager.total());
-            }
-            drop(leases);
-            let all = pager.lease(20 * BLOCK).expect("all came back");
-            prop_assert_eq!(all.blocks().iter().collect::<BTreeSet<_>>().len(), 20);
-        }
-    }
-
-    #[test]
-    fn fresh_blocks_come_in_order() {
-        assert_eq!(Pager::new(9).lease(3 * BLOCK - 1).unwrap().blocks(), [0, 1, 2]);
+        let Lease { blocks, pages, home, .. } = self;
+        home.with(|pool| {
+            pool.free.extend(blocks.drain(*pages..).rev());
+            blocks.drain(..).rev().for_each(|block| pool.let_go(block));
+        });
     }
 }

@@ -1,6 +1,6 @@
 //! What goes into the engine, and what comes out.
 
-use crate::pager::{Lease, blocks_for};
+use crate::pager::blocks_for;
 use crate::reader::Reader;
 use crate::sample::{Choice, Sampling};
 use crate::{Error, Result};
@@ -20,17 +20,6 @@ pub struct Request {
     pub ignore_eos: bool,
     /// Makes text of the answer, and knows its stop strings.
     pub reader: Reader,
-    /// The cache of an earlier request: where it begins like this prompt, nothing is computed again.
-    pub warm: Option<Warm>,
-    /// Hand out the cache at the end, instead of freeing its blocks.
-    pub keep_warm: bool,
-}
-
-/// Cached tokens of a finished sequence.
-#[derive(Debug)]
-pub struct Warm {
-    pub(crate) tokens: Vec<u32>,
-    pub(crate) lease: Lease,
 }
 
 /// Names a request; given in order of submission.
@@ -82,8 +71,6 @@ pub struct Done {
     pub reused: usize,
     /// Tokens chosen, the one that ended the turn included.
     pub answered: usize,
-    /// The cache, if it was to be kept. Its blocks are free again when it is dropped.
-    pub warm: Option<Warm>,
 }
 
 /// Why an answer ended.
@@ -110,8 +97,6 @@ impl Request {
             max_tokens: None,
             ignore_eos: false,
             reader: Reader::ids(),
-            warm: None,
-            keep_warm: false,
         }
     }
 

@@ -17,7 +17,7 @@
 use crate::{Error, Result};
 use shardwright_model::exec::{CANDIDATES, ExecError, RowOutput, Want};
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Most that a bias adds or subtracts.
 const BIAS_LIMIT: f32 = 100.0;
@@ -73,8 +73,8 @@ impl Default for Sampling {
 /// The tokens so far, as far as penalties and draws need to know.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// Ids of the prompt and the answer, with their number in the answer.
-    counts: BTreeMap<u32, u32>,
+    /// Ids of the prompt and the answer, with their number in the answer. None: no penalty asks for them.
+    counts: Option<HashMap<u32, u32>>,
     answered: u64,
 }
 
@@ -98,13 +98,16 @@ pub struct Logprobs {
 
 impl History {
     /// Nothing answered yet.
-    pub fn new(prompt: &[u32]) -> History {
-        History { counts: prompt.iter().map(|id| (*id, 0)).collect(), answered: 0 }
+    pub fn new(sampling: &Sampling, prompt: &[u32]) -> History {
+        let counts = || prompt.iter().map(|id| (*id, 0)).collect();
+        History { counts: sampling.penalizes().then(counts), answered: 0 }
     }
 
     /// One more token of the answer.
     pub fn push(&mut self, token: u32) {
-        *self.counts.entry(token).or_insert(0) += 1;
+        if let Some(counts) = &mut self.counts {
+            *counts.entry(token).or_insert(0) += 1;
+        }
         self.answered += 1;
     }
 }
@@ -160,10 +163,11 @@ impl Sampling {
     }
 
     fn moves_logits(&self) -> bool {
-        !self.logit_bias.is_empty()
-            || self.repetition_penalty != 1.0
-            || self.presence_penalty != 0.0
-            || self.frequency_penalty != 0.0
+        !self.logit_bias.is_empty() || self.penalizes()
+    }
+
+    fn penalizes(&self) -> bool {
+        self.repetition_penalty != 1.0 || self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
     }
 
     /// The next token after `history`. None if excluded ids left too few candidates: then ask for all logits.
@@ -206,7 +210,7 @@ impl Sampling {
         }
         let [repetition, presence, frequency] =
             [self.repetition_penalty, self.presence_penalty, self.frequency_penalty].map(f64::from);
-        for (id, count) in history.counts.iter().filter(|_| self.moves_logits()) {
+        for (id, count) in history.counts.iter().flatten() {
             if let Some((_, logit)) = pool.get_mut(*id as usize) {
                 *logit = if *logit > 0.0 { *logit / repetition } else { *logit * repetition };
                 if *count > 0 {

@@ -13,6 +13,8 @@ pub struct Stats {
     pub blocks: usize,
     /// Cache blocks that nobody holds.
     pub blocks_free: usize,
+    /// Those of them whose content can be found again.
+    pub blocks_cached: usize,
     /// Requests taken.
     pub requests: u64,
     /// Tokens of the prompts that were started.
@@ -25,6 +27,8 @@ pub struct Stats {
     pub non_finite: u64,
     /// Requests that were cancelled.
     pub cancelled: u64,
+    /// How often a request gave its blocks back to others and waited once more.
+    pub preemptions: u64,
     /// How long steps took.
     pub steps: Histogram,
 }

@@ -124,7 +124,7 @@ impl Worker {
                 self.generator.enqueue(id, *request);
                 let mut state = self.shared.state();
                 state.unheard -= 1;
-                state.stats.waiting = self.generator.waiting();
+                state.stats.waiting += 1;
             }
             Event::Cancel(id) => self.generator.cancel(id).into_iter().for_each(|last| self.deliver(last)),
             Event::Stop(when) => self.stop(when),

@@ -135,7 +135,7 @@ fn a_request_that_cannot_run_is_refused_at_once() {
 #[test]
 fn more_than_may_wait_are_refused() {
     let executor = Box::new(Null::new(limits(1, 8, 512), |token, _| token));
-    let engine = Engine::start(executor, [], Options { queue: 3 }).unwrap();
+    let engine = Engine::start(executor, [], Options { queue: 3, ..Options::default() }).unwrap();
     let request = || Request { max_tokens: Some(500), ..Request::new(vec![1]) };
     let first = submit_saying(&engine, request(), Flow::Full).unwrap();
     eventually("counted", || engine.stats().running == 1 && engine.stats().waiting == 0);

@@ -6,6 +6,7 @@ mod chain;
 use chain::{Chain, Outcome, complete, drain};
 use shardwright_engine::Error;
 use shardwright_engine::generate::Generator;
+use shardwright_engine::options::Options;
 use shardwright_engine::reader::Reader;
 use shardwright_engine::request::{Finish, Part, Request};
 use shardwright_engine::sample::Sampling;
@@ -86,7 +87,7 @@ fn n2_a_nan_ends_one_request_and_harms_no_other() {
     for id in good {
         assert_eq!(outcomes.remove(&id).unwrap().unwrap().done.message.content, "Hi you");
     }
-    assert_eq!((generator.pager().free(), generator.stats().non_finite), (6, 1));
+    assert_eq!((generator.stats().blocks_free, generator.stats().non_finite), (6, 1));
 }
 
 #[test]
@@ -95,8 +96,9 @@ fn prompts_cut_into_any_chunks_give_the_same() {
     let prompt = "B".repeat(200) + "A";
     for rows in [1, 2, 63, 64, 65, 200, 201, 202, 1000] {
         let executor = chain.executor(500, 8, 512);
+        let options = Options { rows, ..Options::default() };
         let mut generator =
-            Generator::new(executor, chain.tokenizer().end_tokens().iter().copied()).chunked(rows);
+            Generator::with(executor, chain.tokenizer().end_tokens().iter().copied(), &options);
         let id = generator.submit(chain.request(&prompt, &[])).unwrap();
         let out = drain(&mut generator).remove(&id).unwrap().unwrap();
         assert_eq!(out.done.message.content, "Hi you", "{rows}");
@@ -173,7 +175,7 @@ fn requests_wait_for_room_in_order() {
         }
     }
     assert_eq!(ends, ids);
-    assert_eq!((tokens, generator.pager().free()), (9 * 70, 4));
+    assert_eq!((tokens, generator.stats().blocks_free), (9 * 70, 4));
 }
 
 /// All candidates are excluded: the row is asked again for all logits.
@@ -188,49 +190,130 @@ fn too_few_candidates_are_made_up_for() {
 }
 
 #[test]
-fn a_warm_cache_is_used_as_far_as_it_fits() {
+fn what_begins_like_an_earlier_request_is_found_in_the_cache() {
     let chain = Chain::new(&[]).script("A", &[b"Hi", b" you"]).script("B", &[b"yes"]);
     let mut generator = chain.generator();
     let mut run = |request: Request| -> Outcome {
-        let request = Request { keep_warm: true, ..request };
         let id = generator.submit(request).unwrap();
         drain(&mut generator).remove(&id).unwrap().unwrap()
     };
-    let prompt = "C".repeat(100) + "A";
-    let first = run(chain.request(&prompt, &[]));
-    assert_eq!((first.done.reused, first.done.prompt), (0, 101));
-    // goes on from the answer: the two tokens that were fed again are cached too
-    let more = {
-        let request = chain.request("B", &[]);
-        let before = prompt.bytes().map(u32::from).collect();
-        let prompt = [before, first.tokens, request.prompt.clone()].concat();
-        Request { prompt, warm: first.done.warm, ..request }
+    let mut check = |prompt: &str, answer: &str, reused: usize| {
+        let done = run(chain.request(prompt, &[])).done;
+        let found = (done.message.content.as_str(), done.reused, done.prompt);
+        assert_eq!(found, (answer, reused, prompt.len()));
     };
-    let second = run(more);
-    assert_eq!((second.done.message.content.as_str(), second.done.reused), ("yes", 103));
-    // the same prompt again: its last token is run to get an answer
-    let third = run(Request { warm: second.done.warm, ..chain.request(&prompt, &[]) });
-    assert_eq!((third.done.message.content.as_str(), third.done.reused), ("Hi you", 100));
-    let other = run(Request { warm: third.done.warm, ..chain.request("DA", &[]) });
-    assert_eq!((other.done.message.content.as_str(), other.done.reused), ("Hi you", 0));
-    drop(other);
-    assert_eq!(generator.pager().free(), generator.pager().total());
+    let c = |n: usize| "C".repeat(n);
+    check(&(c(128) + "A"), "Hi you", 0);
+    check(&(c(128) + "A"), "Hi you", 128);
+    check(&(c(128) + "DB"), "yes", 128);
+    // the last token is always run
+    check(&c(128), "", 64);
+    check(&(c(100) + "A"), "Hi you", 64);
+    check(&("D".to_owned() + &c(128)), "", 0);
+    // what was answered is found too
+    let first = run(chain.request(&(c(190) + "A"), &[]));
+    let begun = chain.request(&(c(190) + "A"), &[]).prompt;
+    let prompt = [begun, first.tokens, vec![u32::from(b'B')]].concat();
+    let request = Request { reader: chain.request("", &[]).reader, ..Request::new(prompt) };
+    let second = run(request).done;
+    assert_eq!((second.message.content.as_str(), second.reused, second.prompt), ("yes", 192, 194));
+    assert_eq!(generator.stats().blocks_free, 128);
+    assert!(generator.stats().reused_tokens > 0);
 }
 
-/// Blocks that somebody keeps do not come free by waiting.
+/// The second of two alike waits for what the first computes, and shares it.
 #[test]
-fn kept_caches_do_not_make_others_wait_for_ever() {
+fn requests_that_begin_alike_compute_it_once() {
     let chain = Chain::new(&[]).script("A", &[b"Hi"]);
-    let mut generator =
-        Generator::new(chain.executor(8, 2, 128), chain.tokenizer().end_tokens().iter().copied());
-    let id = generator.submit(Request { keep_warm: true, ..chain.request("A", &[]) }).unwrap();
-    let kept = drain(&mut generator).remove(&id).unwrap().unwrap();
-    let id = generator.submit(chain.request("A", &[])).unwrap();
-    let error = drain(&mut generator).remove(&id).unwrap().unwrap_err();
-    assert_eq!(error, Error::CacheTooSmall { needed: 2, blocks: 0 });
-    drop(kept);
-    let id = generator.submit(chain.request("A", &[])).unwrap();
-    assert_eq!(drain(&mut generator).remove(&id).unwrap().unwrap().done.message.content, "Hi");
+    let mut generator = chain.generator();
+    let prompt = "C".repeat(300) + "A";
+    let ids: Vec<_> = (0..5).map(|_| generator.submit(chain.request(&prompt, &[])).unwrap()).collect();
+    let outcomes = drain(&mut generator);
+    let reused: Vec<usize> = ids.iter().map(|id| outcomes[id].as_ref().unwrap().done.reused).collect();
+    assert_eq!(reused, [0, 256, 256, 256, 256]);
+    assert!(outcomes.values().all(|o| o.as_ref().unwrap().done.message.content == "Hi"));
+}
+
+/// What a request with a NaN has computed is never found by another.
+#[test]
+fn poisoned_blocks_are_not_found() {
+    let chain = Chain::new(&[]).script("A", &[b"Hi"]).nan("N");
+    let mut generator = chain.generator();
+    let prompt = "C".repeat(70) + "N" + &"C".repeat(200);
+    for _ in 0..3 {
+        let id = generator.submit(chain.request(&prompt, &[])).unwrap();
+        let error = drain(&mut generator).remove(&id).unwrap().unwrap_err();
+        assert!(matches!(error, Error::NonFinite { .. }));
+    }
+    // the block before it is good
+    let id = generator.submit(chain.request(&("C".repeat(70) + "A"), &[])).unwrap();
+    let done = drain(&mut generator).remove(&id).unwrap().unwrap().done;
+    assert_eq!((done.message.content.as_str(), done.reused), ("Hi", 64));
+}
+
+/// Answers grow until the cache is full: the last come gives way, and goes on later as if nothing had been.
+#[test]
+fn who_gives_way_loses_nothing() {
+    let d = [("x", 0.5), ("y", 0.3), ("z", 0.2)];
+    let chain = Chain::new(&[]).fork("A", &d).fork("x", &d).fork("y", &d).fork("z", &d);
+    let request = |i: usize| {
+        let sampling = Sampling {
+            temperature: 1.0,
+            seed: i as u64,
+            presence_penalty: 0.3,
+            logprobs: Some(2),
+            ..Sampling::default()
+        };
+        let prompt = "B".repeat(40 * i) + "A";
+        Request { sampling, max_tokens: Some(250 + i), ..chain.request(&prompt, &[]) }
+    };
+    let solo: Vec<Outcome> = (0..6).map(|i| complete(&chain, request(i))).collect();
+    for prefix_cache in [true, false] {
+        let options = Options { prefix_cache, ..Options::default() };
+        let mut generator = Generator::with(chain.executor(16, 8, 512), [], &options);
+        let ids: Vec<_> = (0..6).map(|i| generator.submit(request(i)).unwrap()).collect();
+        let outcomes = drain(&mut generator);
+        for (id, solo) in ids.iter().zip(&solo) {
+            let together = outcomes[id].as_ref().unwrap();
+            assert_eq!((&together.tokens, &together.deltas), (&solo.tokens, &solo.deltas));
+        }
+        let stats = generator.stats();
+        assert!(stats.preemptions > 0, "nobody had to give way");
+        assert_eq!((stats.blocks_free, stats.requests), (8, 6));
+    }
+}
+
+/// A request that is set aside gives its blocks to whoever waits.
+#[test]
+fn who_is_set_aside_delays_nobody() {
+    let chain = Chain::new(&[]).fork("A", &[("x", 1.0)]).fork("x", &[("x", 1.0)]);
+    let mut generator = Generator::new(chain.executor(8, 2, 128), []);
+    let request = || Request { max_tokens: Some(100), ..chain.request("A", &[]) };
+    let slow = generator.submit(request()).unwrap();
+    for _ in 0..70 {
+        generator.step().unwrap();
+    }
+    generator.hold(slow, true);
+    assert!(generator.is_resting());
+    let other = generator.submit(request()).unwrap();
+    assert!(!generator.is_resting());
+    let mut ends = Vec::new();
+    let mut step = |generator: &mut Generator| {
+        let replies = generator.step().unwrap().into_iter();
+        ends.extend(replies.filter_map(|r| match r.part {
+            Part::Done(done) => Some((r.id, done.answered, done.message.content.len())),
+            _ => None,
+        }));
+    };
+    while !generator.is_resting() {
+        step(&mut generator);
+    }
+    generator.hold(slow, false);
+    while !generator.is_idle() {
+        step(&mut generator);
+    }
+    assert_eq!(ends, [(other, 100, 100), (slow, 100, 100)]);
+    assert_eq!(generator.stats().preemptions, 1);
 }
 
 #[test]
@@ -253,7 +336,7 @@ fn cancelled_requests_keep_their_text_and_free_their_blocks() {
     let done = drain(&mut generator).remove(&last).unwrap().unwrap().done;
     assert_eq!((done.answered, done.finish), (60, Finish::MaxTokens));
     drop(done);
-    assert_eq!((generator.pager().free(), BLOCK), (1, 64));
+    assert_eq!((generator.stats().blocks_free, BLOCK), (1, 64));
 }
 
 #[test]

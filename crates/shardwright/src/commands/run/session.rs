@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use serde_json::{Map, Value as Json};
 use shardwright_engine::generate::Generator;
 use shardwright_engine::reader::Reader;
-use shardwright_engine::request::{Done, Finish, Part, Request, Warm};
+use shardwright_engine::request::{Done, Finish, Part, Request};
 use shardwright_engine::sample::Sampling;
 use shardwright_text::reply::{Message, Options, Syntax};
 use shardwright_text::template::{ChatTemplate, TemplateInput};
@@ -30,7 +30,6 @@ pub(super) struct Session {
     sampling: Sampling,
     max_tokens: Option<usize>,
     ignore_eos: bool,
-    warm: Option<Warm>,
 }
 
 /// Token ids, and what reads the answer to them.
@@ -100,7 +99,6 @@ impl Session {
             sampling: Sampling { never, ..sampling },
             max_tokens: usize::try_from(args.predict).ok(),
             ignore_eos: args.ignore_eos,
-            warm: None,
         })
     }
 
@@ -160,8 +158,6 @@ impl Session {
             max_tokens: self.max_tokens,
             ignore_eos: self.ignore_eos,
             reader: prompt.reader,
-            warm: self.warm.take(),
-            keep_warm: true,
             ..Request::new(prompt.ids)
         })?;
         let started = Instant::now();
@@ -193,24 +189,23 @@ impl Session {
                     }
                     Part::Done(done) => {
                         screen.end()?;
-                        return Ok(self.done(*done, started, first.unwrap_or(started)));
+                        return Ok(answer(*done, started, first.unwrap_or(started)));
                     }
                 }
             }
         }
     }
+}
 
-    fn done(&mut self, done: Done, started: Instant, first: Instant) -> Answer {
-        self.warm = done.warm;
-        let speed = Speed {
-            prompt: done.prompt,
-            reused: done.reused,
-            answered: done.answered,
-            prompt_time: first - started,
-            answer_time: first.elapsed(),
-        };
-        Answer { message: done.message, finish: done.finish, speed }
-    }
+fn answer(done: Done, started: Instant, first: Instant) -> Answer {
+    let speed = Speed {
+        prompt: done.prompt,
+        reused: done.reused,
+        answered: done.answered,
+        prompt_time: first - started,
+        answer_time: first.elapsed(),
+    };
+    Answer { message: done.message, finish: done.finish, speed }
 }
 
 fn template(args: &Args, opened: &Opened) -> anyhow::Result<Option<ChatTemplate>> {
