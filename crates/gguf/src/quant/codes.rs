@@ -5,7 +5,8 @@ use bytemuck::Pod;
 use super::Block;
 
 /// One block as small integers: element `j` is `scale[j / group] * codes[j] + min[j / group]`, where `group` is
-/// [`QuantType::group`](super::QuantType::group). In f32 that is the decoded value, exactly.
+/// [`QuantType::group`](super::QuantType::group). In f32 that is the decoded value, exactly
+/// (of zeros the sign may differ).
 ///
 /// The first `block_len` entries of `codes` and the first `block_len / group` of `scale` and `min` belong to the block;
 /// the others are left as they were.
@@ -54,10 +55,35 @@ pub trait Coded<const LEN: usize>: Pod {
         0.0
     }
 
-    /// Scales and minima, as many as there are groups.
-    fn groups(&self, scale: &mut [f32; 16], min: &mut [f32; 16]) {
-        for g in 0..LEN / Self::GROUP_LEN {
-            (scale[g], min[g]) = (self.scale(g), self.min(g));
+    /// The scales of all groups, and zeros.
+    #[inline(always)] // called, it would pass them through memory
+    fn scales(&self) -> [f32; 16] {
+        let mut scales = [0.0; 16];
+        (0..LEN / Self::GROUP_LEN).for_each(|g| scales[g] = self.scale(g));
+        scales
+    }
+
+    /// The minima of all groups, and zeros.
+    #[inline(always)] // as above
+    fn minima(&self) -> [f32; 16] {
+        let mut minima = [0.0; 16];
+        (0..LEN / Self::GROUP_LEN).for_each(|g| minima[g] = self.min(g));
+        minima
+    }
+
+    /// The integers multiplied out. Types have their own way where that is faster, to the same values.
+    fn values(&self, out: &mut [f32; LEN]) {
+        let mut quants = [0; LEN];
+        self.quants(&mut quants);
+        // All scales first: mixed into the loop below they lead the compiler to vectors across groups.
+        let (scales, minima) = (self.scales(), self.minima());
+        let groups = out.chunks_exact_mut(Self::GROUP_LEN).zip(quants.chunks_exact(Self::GROUP_LEN));
+        for ((values, quants), (scale, min)) in groups.zip(scales.into_iter().zip(minima)) {
+            for (y, &q) in values.iter_mut().zip(quants) {
+                let product = scale * f32::from(q);
+                // Adding a minimum of 0 would turn -0 into 0.
+                *y = if Self::AFFINE { product + min } else { product };
+            }
         }
     }
 }
@@ -67,29 +93,23 @@ impl<const LEN: usize, B: Coded<LEN>> Block<LEN> for B {
     const HAS_MIN: bool = B::AFFINE;
 
     fn decode(&self, out: &mut [f32; LEN]) {
-        let (mut quants, mut scale, mut min) = ([0; LEN], [0.0; 16], [0.0; 16]);
-        self.quants(&mut quants);
-        // All scales first: mixed into the loop below they lead the compiler to vectors across groups.
-        self.groups(&mut scale, &mut min);
-        let groups = out.chunks_exact_mut(B::GROUP_LEN).zip(quants.chunks_exact(B::GROUP_LEN));
-        for ((values, quants), (scale, min)) in groups.zip(scale.into_iter().zip(min)) {
-            for (y, &q) in values.iter_mut().zip(quants) {
-                let product = scale * f32::from(q);
-                // Adding a minimum of 0 would turn -0 into 0.
-                *y = if B::AFFINE { product + min } else { product };
-            }
-        }
+        self.values(out);
     }
 
     fn to_codes(&self, out: &mut Codes) {
         self.quants(&mut out.codes.as_chunks_mut().0[0]);
-        self.groups(&mut out.scale, &mut out.min);
+        let groups = LEN / B::GROUP_LEN;
+        out.scale[..groups].copy_from_slice(&self.scales()[..groups]);
+        out.min[..groups].copy_from_slice(&self.minima()[..groups]);
     }
 }
 
 /// Nibbles in halves: the low nibble of byte `j` is element `j`, its high nibble element `N + j`.
-pub(super) fn halves<const N: usize>(qs: &[u8; N], out: &mut [i8], value: impl Fn(u8) -> i8) {
+#[inline(always)] // a loop for each `value`
+pub(super) fn halves<const N: usize, T>(qs: &[u8; N], out: &mut [T], value: impl Fn(u8) -> T) {
     let (low, high) = out.split_at_mut(N);
-    low.iter_mut().zip(qs).for_each(|(q, b)| *q = value(b & 15));
-    high.iter_mut().zip(qs).for_each(|(q, b)| *q = value(b >> 4));
+    for ((low, high), b) in low.iter_mut().zip(high).zip(qs) {
+        *low = value(b & 15);
+        *high = value(b >> 4);
+    }
 }

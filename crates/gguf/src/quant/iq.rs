@@ -119,12 +119,15 @@ pub struct IQ1M {
     pub scales: [[u8; 2]; 4],
 }
 
-const STEPS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+/// The uneven steps: whole numbers, as floats because decoding looks up floats faster than it converts.
+const STEPS: [f32; 16] = [
+    -127.0, -104.0, -83.0, -65.0, -49.0, -35.0, -22.0, -10.0, 1.0, 13.0, 25.0, 38.0, 53.0, 69.0, 89.0, 113.0,
+];
 
 /// What IQ1 types add to each value of a grid row, with either sign, and the unit of their codes.
 const SHIFT: f32 = 0.125;
 
-fn step(q: u8) -> i8 {
+fn step(q: u8) -> f32 {
     STEPS[usize::from(q)]
 }
 
@@ -162,39 +165,49 @@ fn signed(out: &mut [i8; 8], row: &[i8; 8], signs: u8) {
 
 /// Two grid rows of 4 as one of 8.
 fn join(a: &[i8; 4], b: &[i8; 4]) -> [i8; 8] {
-    std::array::from_fn(|k| if k < 4 { a[k] } else { b[k - 4] })
+    bytemuck::cast([*a, *b])
 }
 
-/// A row of ternary values plus or minus a shift, in units of [`SHIFT`].
-fn shifted(out: &mut [i8; 8], row: &[i8; 8], minus: bool) {
-    let shift = if minus { -1 } else { 1 };
-    out.iter_mut().zip(row).for_each(|(q, v)| *q = v + shift);
+/// `scale * (value + shift)`, the last two in units of [`SHIFT`].
+fn shifted(out: &mut [f32; 8], (row, shift): (&[i8; 8], i8), scale: f32) {
+    out.iter_mut().zip(row).for_each(|(y, &v)| *y = scale * (f32::from(v) + f32::from(shift)));
 }
 
 /// Eights of elements in a block, each with its number 0 to 31.
-fn eights(out: &mut [i8; 256]) -> impl Iterator<Item = (usize, &mut [i8; 8])> {
+fn eights<T>(out: &mut [T; 256]) -> impl Iterator<Item = (usize, &mut [T; 8])> {
     out.as_chunks_mut::<8>().0.iter_mut().enumerate()
 }
 
 impl Coded<32> for IQ4NL {
     fn quants(&self, out: &mut [i8; 32]) {
-        halves(&self.qs, out, step);
+        halves(&self.qs, out, |q| step(q) as i8);
     }
 
     fn scale(&self, _g: usize) -> f32 {
         half(self.d)
     }
+
+    fn values(&self, out: &mut [f32; 32]) {
+        let d = half(self.d);
+        halves(&self.qs, out, |q| d * step(q));
+    }
 }
 
 impl Coded<256> for IQ4XS {
     fn quants(&self, out: &mut [i8; 256]) {
-        out.chunks_exact_mut(32).zip(&self.qs).for_each(|(out, qs)| halves(qs, out, step));
+        out.chunks_exact_mut(32).zip(&self.qs).for_each(|(out, qs)| halves(qs, out, |q| step(q) as i8));
     }
 
     fn scale(&self, g: usize) -> f32 {
         let high = u16::from_le_bytes(self.scales_h) >> (2 * g);
         let scale = i32::from(nibble(&self.scales_l, g)) | i32::from(high & 3) << 4;
         half(self.d) * (scale - 32) as f32
+    }
+
+    fn values(&self, out: &mut [f32; 256]) {
+        for ((out, qs), d) in out.chunks_exact_mut(32).zip(&self.qs).zip(self.scales()) {
+            halves(qs, out, |q| d * step(q));
+        }
     }
 }
 
@@ -279,18 +292,40 @@ impl Coded<256> for IQ3S {
     }
 }
 
+impl IQ1S {
+    /// The row of eight number `n` and its shift, in units of [`SHIFT`].
+    fn row(&self, n: usize) -> (&'static [i8; 8], i8) {
+        let qh = usize::from(u16::from_le_bytes(self.qh[n / 4]));
+        let row = usize::from(self.qs[n]) | ((qh >> (3 * (n % 4))) & 7) << 8;
+        (&grid::IQ1[row], if qh & 0x8000 == 0 { 1 } else { -1 })
+    }
+}
+
 impl Coded<256> for IQ1S {
     fn quants(&self, out: &mut [i8; 256]) {
         for (n, out) in eights(out) {
-            let qh = usize::from(u16::from_le_bytes(self.qh[n / 4]));
-            let row = usize::from(self.qs[n]) | ((qh >> (3 * (n % 4))) & 7) << 8;
-            shifted(out, &grid::IQ1[row], qh & 0x8000 != 0);
+            let (row, shift) = self.row(n);
+            *out = row.map(|v| v + shift);
         }
     }
 
     fn scale(&self, g: usize) -> f32 {
         let scale = (u16::from_le_bytes(self.qh[g]) >> 12) & 7;
         half(self.d) * f32::from(2 * scale + 1) * SHIFT
+    }
+
+    fn values(&self, out: &mut [f32; 256]) {
+        let scales = self.scales();
+        eights(out).for_each(|(n, out)| shifted(out, self.row(n), scales[n / 4]));
+    }
+}
+
+impl IQ1M {
+    /// The row of eight number `n` and its shift, in units of [`SHIFT`].
+    fn row(&self, n: usize) -> (&'static [i8; 8], i8) {
+        let q = nibble(&self.qh, n);
+        let row = usize::from(self.qs[n]) | usize::from(q & 7) << 8;
+        (&grid::IQ1[row], if q & 8 == 0 { 1 } else { -1 })
     }
 }
 
@@ -299,9 +334,8 @@ impl Coded<256> for IQ1M {
 
     fn quants(&self, out: &mut [i8; 256]) {
         for (n, out) in eights(out) {
-            let q = nibble(&self.qh, n);
-            let row = usize::from(self.qs[n]) | usize::from(q & 7) << 8;
-            shifted(out, &grid::IQ1[row], q & 8 != 0);
+            let (row, shift) = self.row(n);
+            *out = row.map(|v| v + shift);
         }
     }
 
@@ -310,5 +344,10 @@ impl Coded<256> for IQ1M {
         let d = (0..4).fold(0, |bits, i| bits | (scales[i] >> 12) << (4 * i));
         let scale = (scales[g / 4] >> (3 * (g % 4))) & 7;
         half(d.to_le_bytes()) * f32::from(2 * scale + 1) * SHIFT
+    }
+
+    fn values(&self, out: &mut [f32; 256]) {
+        let scales = self.scales();
+        eights(out).for_each(|(n, out)| shifted(out, self.row(n), scales[n / 2]));
     }
 }

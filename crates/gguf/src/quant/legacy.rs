@@ -86,6 +86,11 @@ impl Coded<32> for Q4_0 {
     fn scale(&self, _g: usize) -> f32 {
         half(self.d)
     }
+
+    fn values(&self, out: &mut [f32; 32]) {
+        let d = half(self.d);
+        halves(&self.qs, out, |q| d * (i32::from(q) - 8) as f32);
+    }
 }
 
 impl Coded<32> for Q4_1 {
@@ -101,6 +106,11 @@ impl Coded<32> for Q4_1 {
 
     fn min(&self, _g: usize) -> f32 {
         half(self.m)
+    }
+
+    fn values(&self, out: &mut [f32; 32]) {
+        let (d, m) = (half(self.d), half(self.m));
+        halves(&self.qs, out, |q| d * f32::from(q) + m);
     }
 }
 

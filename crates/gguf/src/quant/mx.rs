@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::codes::{Coded, halves};
 
-/// Power-of-two scale: `2^(e - 128) * e2m1(q)`.
+/// Power-of-two scale: `2^(e - 128) * E2M1[q]`.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub struct MXFP4 {
@@ -14,7 +14,7 @@ pub struct MXFP4 {
     pub qs: [u8; 16],
 }
 
-/// Float scales of 16 elements each: `ue4m3(scale) * e2m1(q)`.
+/// Float scales of 16 elements each: `ue4m3(scale) * E2M1[q]`.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub struct NVFP4 {
@@ -24,13 +24,12 @@ pub struct NVFP4 {
     pub qs: [[u8; 8]; 4],
 }
 
-/// Twice the value of a 4-bit float, so that it is whole: 0, 1, 2, 3, 4, 6, 8, 12 and their negatives. There is no -0.
-///
-/// Not a table: as sums of straight lines, one for each slope, many are made side by side.
-fn e2m1(q: u8) -> i8 {
-    let m = q & 7;
-    let twice = (m + m.saturating_sub(4) + 2 * m.saturating_sub(6)) as i8;
-    if q & 8 != 0 { -twice } else { twice }
+/// Twice the values of a 4-bit float, so that they are whole; the -0 counts as 0 where they are integers.
+const E2M1: [f32; 16] =
+    [0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, -0.0, -1.0, -2.0, -3.0, -4.0, -6.0, -8.0, -12.0];
+
+fn e2m1(q: u8) -> f32 {
+    E2M1[usize::from(q)]
 }
 
 /// `2^(e - 128)`; the two smallest are denormal.
@@ -54,11 +53,16 @@ fn e4m3_scale(v: u8) -> f32 {
 
 impl Coded<32> for MXFP4 {
     fn quants(&self, out: &mut [i8; 32]) {
-        halves(&self.qs, out, e2m1);
+        halves(&self.qs, out, |q| e2m1(q) as i8);
     }
 
     fn scale(&self, _g: usize) -> f32 {
         exponent_scale(self.e)
+    }
+
+    fn values(&self, out: &mut [f32; 32]) {
+        let d = exponent_scale(self.e);
+        halves(&self.qs, out, |q| d * e2m1(q));
     }
 }
 
@@ -66,10 +70,17 @@ impl Coded<64> for NVFP4 {
     const GROUP_LEN: usize = 16;
 
     fn quants(&self, out: &mut [i8; 64]) {
-        out.chunks_exact_mut(16).zip(&self.qs).for_each(|(out, qs)| halves(qs, out, e2m1));
+        out.chunks_exact_mut(16).zip(&self.qs).for_each(|(out, qs)| halves(qs, out, |q| e2m1(q) as i8));
     }
 
     fn scale(&self, g: usize) -> f32 {
         e4m3_scale(self.scales[g])
+    }
+
+    fn values(&self, out: &mut [f32; 64]) {
+        for ((out, qs), &scale) in out.as_chunks_mut::<16>().0.iter_mut().zip(&self.qs).zip(&self.scales) {
+            let d = e4m3_scale(scale);
+            halves(qs, out, |q| d * e2m1(q));
+        }
     }
 }
