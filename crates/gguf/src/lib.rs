@@ -23,5 +23,6 @@ pub use header::{Header, RawTensor, parse_header};
 pub use meta::{FromScalar, FromValue, ListItem, Meta, Scalar};
 pub use quant::QuantType;
 pub use read::{Reader, TensorInfo};
+pub use split::parse_part_name;
 pub use values::{Array, Strings, Value};
 pub use write::{Split, TensorSpec, Writer};

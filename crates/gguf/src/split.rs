@@ -32,8 +32,8 @@ pub(crate) fn part_name(prefix: &str, no: u32, count: u32) -> String {
     format!("{prefix}-{:05}-of-{count:05}.gguf", no + 1)
 }
 
-/// Prefix, number from 0 and count of a name of the form that [`part_name`] makes.
-fn parse_name(name: &str) -> Option<(&str, u32, u32)> {
+/// Prefix, number from 0 and count of a name of the form `prefix-00001-of-00003.gguf`.
+pub fn parse_part_name(name: &str) -> Option<(&str, u32, u32)> {
     let stem = name.strip_suffix(".gguf")?;
     let (rest, count) = stem.rsplit_once("-of-")?;
     let (prefix, no) = rest.rsplit_once('-')?;
@@ -46,7 +46,7 @@ fn parse_name(name: &str) -> Option<(&str, u32, u32)> {
 pub(crate) fn collect(first: Part, open: impl Fn(&Path) -> Result<Part>) -> Result<Vec<Part>> {
     refuse_glued(&first)?;
     let name = first.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let named = parse_name(&name).filter(|&(_, _, count)| count > 1);
+    let named = parse_part_name(&name).filter(|&(_, _, count)| count > 1);
     let Some(member) = membership(&first.header.meta).map_err(|e| e.in_file(&first.path))? else {
         return match named {
             None => Ok(vec![first]),

@@ -3,6 +3,7 @@
 
 mod commands;
 mod compare;
+mod hub;
 mod progress;
 mod steps;
 mod table;
@@ -30,6 +31,7 @@ const AFTER: &str = "\
 Examples:
   shardwright run model.gguf                      chat
   shardwright run model.gguf -p \"Say hello\"       one answer
+  shardwright run --hf OWNER/REPO:Q4_K_M          the same with a model of the Hugging Face hub
   shardwright inspect model.gguf                  what is in the file
   shardwright plan model.gguf --tp 8              memory per rank, bytes a token
 
@@ -43,6 +45,7 @@ enum Command {
     Run(commands::run::Args),
     Inspect(commands::inspect::Args),
     Plan(commands::plan::Args),
+    Pull(commands::pull::Args),
     Verify(commands::verify::Args),
     Synth(commands::synth::Args),
     Eval(commands::eval::Args),
@@ -74,6 +77,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Run(a) => return commands::run::run(&a),
         Command::Inspect(a) => commands::inspect::run(&a),
         Command::Plan(a) => commands::plan::run(&a),
+        Command::Pull(a) => commands::pull::run(&a),
         Command::Verify(a) => commands::verify::run(&a),
         Command::Synth(a) => commands::synth::run(&a),
         Command::Eval(a) => commands::eval::run(&a),

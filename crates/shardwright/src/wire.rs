@@ -1,9 +1,11 @@
 //! Opens a file, picks a backend, makes an executor.
 
+use crate::hub;
 use crate::table::bytes;
 use anyhow::{Context, anyhow, bail};
 use shardwright_cpu::{Activations, CpuExecutor, CpuOptions};
 use shardwright_gguf::{Reader, Value};
+use shardwright_hub::Wanted;
 use shardwright_model::arch;
 use shardwright_model::budget::{Demand, Held};
 use shardwright_model::exec::{BLOCK, Executor};
@@ -44,6 +46,9 @@ struct Which {
     /// The same as MODEL.
     #[arg(short, long, value_name = "MODEL")]
     model: Option<PathBuf>,
+    /// A model of the Hugging Face hub; what is not in the cache is fetched first, as by `shardwright pull`.
+    #[arg(long, visible_alias = "hf-repo", value_name = "OWNER/REPO[:QUANT]")]
+    hf: Option<Wanted>,
     /// The small demo model that comes with Shardwright.
     #[arg(long)]
     demo: bool,
@@ -161,8 +166,9 @@ pub(crate) struct Size {
 impl ModelArgs {
     /// The file alone, overrides applied, its oddities told.
     pub(crate) fn read(&self) -> anyhow::Result<Reader> {
-        match (&self.which.file, &self.which.model) {
-            (Some(path), _) | (_, Some(path)) => self.read_at(path),
+        match (&self.which.file, &self.which.model, &self.which.hf) {
+            (Some(path), ..) | (_, Some(path), _) => self.read_at(path),
+            (.., Some(wanted)) => self.read_at(&hub::model(wanted)?),
             _ => self.read_at(&demo()?),
         }
     }

@@ -6,6 +6,7 @@ pub(crate) mod generate;
 pub(crate) mod inspect;
 pub(crate) mod logits;
 pub(crate) mod plan;
+pub(crate) mod pull;
 pub(crate) mod quantize;
 pub(crate) mod run;
 pub(crate) mod synth;
