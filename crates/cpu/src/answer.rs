@@ -1,23 +1,30 @@
 //! What a row answers: all logits, or its best candidates.
 
+use crate::simd::LANES;
 use shardwright_model::exec::{CANDIDATES, RowOutput};
 
 /// The best ids of a row of finite logits, by falling logit, then rising id, and the log of the sum of exp over all.
 pub(crate) fn candidates(logits: &[f32]) -> RowOutput {
-    let order = |a: &u32, b: &u32| {
-        let [x, y] = [a, b].map(|i| logits[*i as usize]);
-        y.partial_cmp(&x).expect("logits are finite").then(a.cmp(b))
-    };
-    let mut ids: Vec<u32> = (0..logits.len() as u32).collect();
-    if ids.len() > CANDIDATES {
-        ids.select_nth_unstable_by(CANDIDATES, order);
-        ids.truncate(CANDIDATES);
+    let mut best: Vec<(f32, u32)> = Vec::with_capacity(CANDIDATES + 1);
+    let mut floor = f32::NEG_INFINITY;
+    for (c, some) in logits.chunks(LANES).enumerate() {
+        // hardly any run holds one of the best; no early end: whole vectors are looked at together
+        if best.len() == CANDIDATES && !some.iter().fold(false, |any, l| any | (*l > floor)) {
+            continue;
+        }
+        for (i, logit) in some.iter().enumerate() {
+            if best.len() < CANDIDATES || *logit > floor {
+                let at = best.partition_point(|b| b.0 >= *logit);
+                best.insert(at, (*logit, (c * LANES + i) as u32));
+                best.truncate(CANDIDATES);
+                floor = best[best.len() - 1].0;
+            }
+        }
     }
-    ids.sort_unstable_by(order);
-    let best: Vec<f32> = ids.iter().map(|i| logits[*i as usize]).collect();
-    let most = best.first().copied().map_or(0.0, f64::from);
+    let most = best.first().map_or(0.0, |b| f64::from(b.0));
     let sum: f64 = logits.iter().map(|l| (f64::from(*l) - most).exp()).sum();
-    RowOutput::Candidates { ids, logits: best, log_sum_exp: (most + sum.ln()) as f32 }
+    let (logits, ids) = best.into_iter().unzip();
+    RowOutput::Candidates { ids, logits, log_sum_exp: (most + sum.ln()) as f32 }
 }
 
 #[cfg(test)]

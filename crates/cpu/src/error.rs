@@ -29,7 +29,7 @@ pub enum Error {
         /// Asked for.
         threads: usize,
         /// The system's reason.
-        cause: rayon::ThreadPoolBuildError,
+        cause: std::io::Error,
     },
 }
 

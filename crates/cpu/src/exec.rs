@@ -2,8 +2,9 @@
 
 use crate::machine::Machine;
 use crate::rank::Step;
+use crate::simd::Isa;
+use crate::team::Team;
 use crate::{Error, Result, answer, scratch};
-use rayon::prelude::*;
 use shardwright_gguf::Reader;
 use shardwright_model::exec::*;
 use shardwright_model::op::Description;
@@ -14,11 +15,14 @@ use std::sync::Arc;
 /// How activations enter a product with a quantized weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Activations {
-    /// As they are.
+    /// As they are, and sums in f64: exact.
     #[default]
     F32,
-    /// Rounded to 8 bits, 32 elements sharing a scale of their largest magnitude / 127.
+    /// Rounded to 8 bits in front of quantized weights, 32 elements sharing a scale of their largest magnitude / 127;
+    /// sums in f32: fast.
     Q8,
+    /// The same, and rounded in front of all other matrices but the routers' too, to see what rounding does.
+    Q8Everywhere,
 }
 
 /// Sizes and choices of an executor.
@@ -40,7 +44,7 @@ pub struct CpuOptions {
 #[derive(Debug)]
 pub struct CpuExecutor {
     core: Core,
-    pool: rayon::ThreadPool,
+    team: Team,
     /// Why nothing more can be run.
     broken: Option<String>,
 }
@@ -51,7 +55,8 @@ struct Core {
     trunk: Machine,
     draft: Option<Machine>,
     limits: Limits,
-    q8: bool,
+    activations: Activations,
+    isa: Isa,
 }
 
 struct OpenFile(Arc<Reader>);
@@ -80,16 +85,16 @@ impl CpuExecutor {
         if let Some((_, what)) = sizes.iter().find(|(n, _)| *n == 0) {
             return Err(Error::Zero(what));
         }
-        let machine = |(d, plans): (&Description, _)| Machine::new(d, plans, &file, blocks);
+        let half = activations != Activations::F32;
+        let machine = |(d, plans): (&Description, _)| Machine::new(d, plans, &file, blocks, half);
         let (trunk, draft) = (machine(trunk)?, draft.map(machine).transpose()?);
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("cpu-{i}"));
-        let pool = pool.build().map_err(|cause| Error::Threads { threads, cause })?;
+        let team = Team::new(threads).map_err(|cause| Error::Threads { threads, cause })?;
         let (vocab, width, drafts) = (trunk.vocab(), trunk.width(), draft.is_some());
         let limits = Limits { vocab, rows, blocks, context, width, drafts };
-        let q8 = activations == Activations::Q8;
+        let isa = Isa::found()[0];
         Ok(CpuExecutor {
-            core: Core { reader: OpenFile(file), trunk, draft, limits, q8 },
-            pool,
+            core: Core { reader: OpenFile(file), trunk, draft, limits, activations, isa },
+            team,
             broken: None,
         })
     }
@@ -109,9 +114,9 @@ impl Executor for CpuExecutor {
             return Err(ExecError(why.clone()));
         }
         check(batch, &self.core.limits).map_err(ExecError)?;
-        let (core, pool) = (&mut self.core, &self.pool);
+        let (core, team) = (&mut self.core, &self.team);
         // values may be torn after a panic, so nothing is run again
-        catch_unwind(AssertUnwindSafe(|| core.step(pool, batch, probe))).map_err(|panic| {
+        catch_unwind(AssertUnwindSafe(|| core.step(team, batch, probe))).map_err(|panic| {
             let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
             let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
             let why = format!("a step on the CPU failed: {}", text.unwrap_or_else(|| "a panic".into()));
@@ -122,32 +127,35 @@ impl Executor for CpuExecutor {
 }
 
 impl Core {
-    fn step(
-        &mut self,
-        pool: &rayon::ThreadPool,
-        batch: &StepBatch,
-        probe: Option<&mut dyn Probe>,
-    ) -> StepOutput {
+    fn step(&mut self, team: &Team, batch: &StepBatch, probe: Option<&mut dyn Probe>) -> StepOutput {
         let machine = match batch.draft_hidden {
             Some(_) => self.draft.as_mut().expect("the batch is checked"),
             None => &mut self.trunk,
         };
         let asked = |i: &usize| probe.is_some() || batch.wants[*i] != Want::Nothing;
         let wanted: Vec<usize> = (0..batch.rows()).filter(asked).collect();
-        let step = Step { batch, reader: &self.reader.0, q8: self.q8, wanted: &wanted };
+        let step = Step {
+            batch,
+            reader: &self.reader.0,
+            fast: self.activations != Activations::F32,
+            round_all: self.activations == Activations::Q8Everywhere,
+            isa: self.isa,
+            team,
+            wanted: &wanted,
+        };
         machine.begin(batch.rows());
         match probe {
-            None => pool.install(|| machine.run(&step, 0..machine.ops())),
+            None => machine.run(&step, 0..machine.ops()),
             Some(probe) => {
                 for at in 0..machine.ops() {
-                    pool.install(|| machine.run(&step, at..at + 1));
+                    machine.run(&step, at..at + 1);
                     machine.show(at, probe);
                 }
             }
         }
         let machine = &*machine;
-        let rows =
-            pool.install(|| (0..batch.rows()).into_par_iter().map(|i| answer(machine, &step, i)).collect());
+        let mut rows = vec![RowOutput::Nothing; batch.rows()];
+        team.runs(&mut rows, 1, |i, row| row[0] = answer(machine, &step, i));
         let hidden = machine.hidden().filter(|_| batch.want_hidden).map_or(vec![], |h| h.all().to_vec());
         StepOutput { rows, hidden }
     }

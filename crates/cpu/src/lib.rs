@@ -9,12 +9,15 @@ mod cache;
 mod dot;
 mod error;
 mod exec;
+mod fast;
 mod machine;
 mod ops;
 mod product;
 mod rank;
 mod rows;
 mod scratch;
+mod simd;
+mod team;
 #[cfg(test)]
 mod testing;
 mod weights;

@@ -1,9 +1,8 @@
-//! A description run by its ranks in lockstep: side by side up to the next sum, which is made in rank order.
+//! A description run by its ranks in lockstep: one after the other up to the next sum, which is made in rank order.
 
 use crate::Result;
 use crate::rank::{Rank, Step, alike};
 use crate::rows::Rows;
-use rayon::prelude::*;
 use shardwright_gguf::Reader;
 use shardwright_model::exec::{Probe, Seen};
 use shardwright_model::op::{Description, Kind, Lay};
@@ -25,9 +24,10 @@ impl Machine {
         plans: Vec<RankPlan>,
         reader: &Reader,
         blocks: usize,
+        half: bool,
     ) -> Result<Machine> {
         alike(&plans)?;
-        let ranks = plans.into_iter().map(|p| Rank::new(p, reader, blocks)).collect::<Result<_>>()?;
+        let ranks = plans.into_iter().map(|p| Rank::new(p, reader, blocks, half)).collect::<Result<_>>()?;
         let paths = d.values.iter().map(|v| v.path()).collect();
         Ok(Machine { description: d.clone(), paths, ranks })
     }
@@ -49,7 +49,7 @@ impl Machine {
             let is_sum = |at: &usize| self.description.ops[*at].kind == Kind::Sum;
             let sum = (at..ops.end).find(is_sum);
             let segment = at..sum.unwrap_or(ops.end);
-            self.ranks.par_iter_mut().for_each(|rank| segment.clone().for_each(|at| rank.run(step, at)));
+            self.ranks.iter_mut().for_each(|rank| segment.clone().for_each(|at| rank.run(step, at)));
             at = segment.end;
             if sum.is_some() {
                 self.sum(step, at);
@@ -63,7 +63,8 @@ impl Machine {
         let (first, others) = self.ranks.split_first_mut().expect("there is a rank");
         let count = step.batch.rows();
         let summand = |rank: &Rank| rank.plan.ops[at].inputs[0];
-        first.write(step, at, 0, count, |first, out| {
+        first.write(step, at, count, |first, outs| {
+            let out = outs[0].as_mut_slice();
             out.copy_from_slice(first.value(&summand(first)).all());
             for rank in &*others {
                 add(out, rank.value(&summand(rank)).all());
@@ -71,7 +72,7 @@ impl Machine {
         });
         let total = first.value(&first.plan.ops[at].outputs[0]).all();
         for rank in others {
-            rank.write(step, at, 0, count, |_, out| out.copy_from_slice(total));
+            rank.write(step, at, count, |_, outs| outs[0].copy_from_slice(total));
         }
     }
 

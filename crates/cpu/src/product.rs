@@ -2,10 +2,9 @@
 
 use crate::dot::{dot, dots};
 use crate::rank::Step;
-use crate::rows::{Rows, fill};
+use crate::rows::Rows;
 use crate::scratch::{decoded, floats, sized};
 use crate::weights::Stored;
-use rayon::prelude::*;
 use std::ops::Range;
 
 /// Memory between the steps of a product.
@@ -80,7 +79,7 @@ pub(crate) fn product(
         return out.fill(0.0);
     }
     let Buffers { rounded, columns } = buffers;
-    let x = match step.q8 && stack.weight.quantized() {
+    let x = match step.round_all {
         true => Rows::new(round(x, cols, rounded), x.width, x.count),
         false => x,
     };
@@ -89,7 +88,7 @@ pub(crate) fn product(
         let x = x.part(first, tile.min(x.count - first));
         let columns = sized(columns, n * x.count);
         by_columns(step, stack, x, columns);
-        in_order(columns, bias, n, x.count, &mut out[first * n..][..n * x.count]);
+        in_order(step, columns, bias, n, x.count, &mut out[first * n..][..n * x.count]);
     }
 }
 
@@ -98,7 +97,7 @@ fn by_columns(step: &Step<'_>, stack: &Stack<'_>, x: Rows<'_>, columns: &mut [f3
     let (rows, cols) = stack.shape();
     let together = if stack.transposed { rows } else { TOGETHER };
     let m = x.count;
-    columns.par_chunks_mut((together * m).max(1)).enumerate().for_each(|(b, columns)| {
+    step.team.runs(columns, (together * m).max(1), |b, columns| {
         decoded(columns.len() / m * cols, |buf| {
             stack.decode(step, b * together, buf);
             for first in (0..m).step_by(TILE) {
@@ -120,9 +119,9 @@ fn times_tile<'a>(w: &[f32], x: impl Fn(usize) -> &'a [f32], out: &mut [f32]) {
 }
 
 /// From columns to rows, a few rows at a time: what lies side by side in a column is read together.
-fn in_order(columns: &[f32], bias: Option<&[f32]>, n: usize, m: usize, out: &mut [f32]) {
+fn in_order(step: &Step<'_>, columns: &[f32], bias: Option<&[f32]>, n: usize, m: usize, out: &mut [f32]) {
     const FEW: usize = 16;
-    fill(out, FEW * n, |c, out| {
+    step.team.fill(out, FEW * n, |c, out| {
         let few = out.len() / n;
         for r in 0..n {
             let b = bias.map_or(0.0, |b| b[r]);
@@ -151,6 +150,7 @@ fn round<'a>(x: Rows<'_>, unit: usize, rounded: &'a mut Vec<f32>) -> &'a [f32] {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::team::Team;
     use crate::testing::{Random, plain, stacks, step};
     use shardwright_gguf::QuantType;
     use shardwright_model::exec::StepBatch;
@@ -159,13 +159,13 @@ mod tests {
     fn check(quant: QuantType, rows: usize, cols: usize, counts: &[usize]) {
         let mut random = Random(7);
         let (reader, w) = stacks(quant, &[[3, rows, cols]], &mut random);
-        let batch = StepBatch::default();
+        let (batch, team) = (StepBatch::default(), Team::new(2).unwrap());
         for &m in counts {
             let x = random.numbers(m * cols);
             let mut out = vec![0.0; m * rows];
             let stack = Stack { weight: &w[0], copies: 1..2, transposed: false };
             let x = Rows::new(&x, cols, m);
-            product(&step(&reader, &batch), &stack, x, None, &mut out, &mut Buffers::default());
+            product(&step(&reader, &batch, &team), &stack, x, None, &mut out, &mut Buffers::default());
             for i in [0, m / 2, m - 1] {
                 let wide: Vec<f64> = x.row(i).iter().map(|v| f64::from(*v)).collect();
                 for (r, (want, size)) in plain(&w[0], &reader, 1, &wide).into_iter().enumerate() {
@@ -191,12 +191,12 @@ mod tests {
     fn a_transposed_stack_is_the_stack_turned() {
         let mut random = Random(3);
         let (reader, w) = stacks(QuantType::Q8_0, &[[3, 16, 64]], &mut random);
-        let batch = StepBatch::default();
+        let (batch, team) = (StepBatch::default(), Team::new(2).unwrap());
         let (m, x) = (5, random.numbers(5 * 3 * 16));
         let x = Rows::new(&x, 3 * 16, m);
         let mut out = vec![0.0; m * 3 * 64];
         let stack = Stack { weight: &w[0], copies: 0..3, transposed: true };
-        product(&step(&reader, &batch), &stack, x, None, &mut out, &mut Buffers::default());
+        product(&step(&reader, &batch, &team), &stack, x, None, &mut out, &mut Buffers::default());
         let mut row = vec![0.0; 64];
         for (i, copy, c) in (0..m).flat_map(|i| (0..3).flat_map(move |h| (0..64).map(move |c| (i, h, c)))) {
             let mut want = 0.0;

@@ -1,7 +1,5 @@
 //! Values as rows of f32.
 
-use rayon::prelude::*;
-
 /// A value: `count` rows of `width` elements, one behind the other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rows<'a> {
@@ -27,13 +25,4 @@ impl<'a> Rows<'a> {
     pub(crate) fn all(self) -> &'a [f32] {
         self.data
     }
-}
-
-/// Fewer elements than this are no work for a second thread.
-const LEAST: usize = 4096;
-
-/// Fills the runs of `width` elements of `out`, in parallel.
-pub(crate) fn fill(out: &mut [f32], width: usize, f: impl Fn(usize, &mut [f32]) + Sync) {
-    let Some(least) = LEAST.checked_div(width) else { return };
-    out.par_chunks_mut(width).with_min_len(least.max(1)).enumerate().for_each(|(i, run)| f(i, run));
 }

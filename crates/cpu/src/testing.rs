@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::rank::Step;
+use crate::simd::Isa;
+use crate::team::Team;
 use crate::weights::Stored;
 use shardwright_gguf::{Meta, QuantType, Reader, Writer};
 use shardwright_model::exec::StepBatch;
@@ -76,8 +78,8 @@ fn stored(reader: &Reader, name: &str, [copies, rows, cols]: [usize; 3]) -> Stor
 }
 
 /// A step that only ops without positions and tokens may look at.
-pub(crate) fn step<'a>(reader: &'a Reader, batch: &'a StepBatch) -> Step<'a> {
-    Step { batch, reader, q8: false, wanted: &[] }
+pub(crate) fn step<'a>(reader: &'a Reader, batch: &'a StepBatch, team: &'a Team) -> Step<'a> {
+    Step { batch, reader, fast: false, round_all: false, isa: Isa::found()[0], team, wanted: &[] }
 }
 
 /// `W x` in plain f64, and the size of its summands.

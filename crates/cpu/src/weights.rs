@@ -1,7 +1,7 @@
 //! A rank's weights: rows decoded from the mapped file when they are needed, small vectors once.
 
 use crate::{Error, Result};
-use shardwright_gguf::{Reader, TensorInfo};
+use shardwright_gguf::{QuantType, Reader, TensorInfo};
 use shardwright_model::op::Kind;
 use shardwright_model::plan::{LocalOp, LocalWeight};
 
@@ -64,6 +64,37 @@ impl Stored {
     /// Is it stored in blocks of small integers?
     pub(crate) fn quantized(&self) -> bool {
         self.weight.quant.block_len() > 1
+    }
+
+    /// The type.
+    pub(crate) fn quant(&self) -> QuantType {
+        self.weight.quant
+    }
+
+    /// Bytes of a row here.
+    pub(crate) fn row_bytes(&self) -> usize {
+        self.weight.bytes_a_row()
+    }
+
+    /// `count` rows of matrix `copy` from `row` on, and the bytes from one to the next.
+    pub(crate) fn bytes<'a>(
+        &self,
+        reader: &'a Reader,
+        copy: usize,
+        row: usize,
+        count: usize,
+    ) -> (&'a [u8], usize) {
+        let (first, last) = (self.weight.row(copy, row), self.weight.row(copy, row + count - 1));
+        let [start, end] = [first.start, last.end].map(|b| (b - self.tensor.offset) as usize);
+        (&reader.bytes(&self.tensor)[start..end], self.weight.row_bytes)
+    }
+
+    /// The bytes of the `count` rows from `row` on, as far as there are such.
+    pub(crate) fn after<'a>(&self, reader: &'a Reader, copy: usize, row: usize, count: usize) -> &'a [u8] {
+        match self.rows().saturating_sub(row).min(count) {
+            0 => &[],
+            count => self.bytes(reader, copy, row, count).0,
+        }
     }
 
     /// Row `row` of matrix `copy`, both counted from our first.

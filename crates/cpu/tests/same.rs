@@ -70,8 +70,11 @@ fn check_company(name: &str, setup: Setup) {
 fn company_and_chunking_change_no_bit() {
     for (name, _) in goldens() {
         check_company(&name, PLAIN);
+        check_company(&name, Setup { activations: Activations::Q8Everywhere, ..PLAIN });
     }
-    check_company("glm-dsa-tp8-kq", Setup { activations: Activations::Q8, ..PLAIN });
+    let fast = Setup { activations: Activations::Q8, ..PLAIN };
+    check_company("glm-dsa-tp8-kq", Setup { threads: 3, ..fast });
+    check_company("glm-dsa-tp8-kq", Setup { activations: Activations::Q8, ..over(4) });
     check_company("glm-dsa-tp8-kq", over(4));
 }
 

@@ -64,9 +64,10 @@ pub(crate) struct BackendArgs {
     /// auto, cpu or cuda[:i,...].
     #[arg(long, default_value = "auto")]
     device: Device,
-    /// What the CPU computes products with: f32 is exact, q8 rounds activations to 8 bits.
-    #[arg(long, value_name = "f32|q8", default_value = "f32", value_parser = ["f32", "q8"])]
-    activations: String,
+    /// How the CPU computes: f32 is exact and slow, q8 rounds activations to 8 bits in front of every matrix, auto
+    /// does so in front of quantized ones only [default: auto to talk with a model, f32 to measure it].
+    #[arg(long, value_name = "auto|f32|q8", hide_possible_values = true)]
+    activations: Option<Rounding>,
     /// CPU threads [default: all cores].
     #[arg(short, long, value_name = "N", allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -79,23 +80,44 @@ pub(crate) struct BackendArgs {
 impl BackendArgs {
     /// The same, but one rank and exact: what others are compared with.
     pub(crate) fn reference(&self) -> BackendArgs {
-        BackendArgs { tp: 1, activations: "f32".into(), ..self.clone() }
+        BackendArgs { tp: 1, activations: None, ..self.clone() }
+    }
+
+    /// The same, but fast unless told otherwise.
+    pub(crate) fn fast(&self) -> BackendArgs {
+        BackendArgs { activations: self.activations.or(Some(Rounding::Auto)), ..self.clone() }
     }
 
     /// Are activations rounded?
     pub(crate) fn rounds(&self) -> bool {
-        activations(&self.activations) == Activations::Q8
+        self.activations() != Activations::F32
+    }
+
+    fn activations(&self) -> Activations {
+        match self.activations {
+            None | Some(Rounding::F32) => Activations::F32,
+            Some(Rounding::Auto) => Activations::Q8,
+            Some(Rounding::Q8) => Activations::Q8Everywhere,
+        }
     }
 
     /// How far from the reference a row may be, over its root mean square: nothing where the same sums are made in
     /// the same order.
     pub(crate) fn tolerance(&self) -> f64 {
-        match (activations(&self.activations), self.tp) {
-            (Activations::Q8, _) => 0.5,
-            (Activations::F32, 1) => 0.0,
-            (Activations::F32, _) => 1e-4,
+        match (self.rounds(), self.tp) {
+            (true, _) => 0.5,
+            (false, 1) => 0.0,
+            (false, _) => 1e-4,
         }
     }
+}
+
+/// `--activations`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Rounding {
+    Auto,
+    F32,
+    Q8,
 }
 
 /// `--device`.
@@ -310,7 +332,11 @@ impl Opened {
             rows: size.rows,
             blocks,
             context: size.context,
-            activations: activations(&args.activations),
+            activations: match self.reader.tensors().iter().any(|t| t.quant.block_len() > 1) {
+                // a file without quantized matrices is as exact as it was made
+                false if args.activations == Some(Rounding::Auto) => Activations::F32,
+                _ => args.activations(),
+            },
         };
         Ok(Box::new(CpuExecutor::new(self.reader.clone(), (&trunk, plans), None, options)?))
     }
@@ -337,10 +363,6 @@ fn threads(args: &BackendArgs) -> usize {
         Some(n) => n,
         None => cores,
     }
-}
-
-fn activations(name: &str) -> Activations {
-    if name == "q8" { Activations::Q8 } else { Activations::F32 }
 }
 
 /// Bytes that a run takes.

@@ -64,7 +64,7 @@ fn wrong_requests_are_told_in_a_line() {
         let why = fails(args, code);
         assert!(why.contains(want), "{why}");
     };
-    check(&["plan"], 2, "MODEL|--model <MODEL>|--demo|--like-preset");
+    check(&["plan"], 2, "MODEL|--model <MODEL>|--hf <OWNER/REPO[:QUANT]>|--demo|--like-preset");
     check(&["plan", "--demo", "--like-preset", "glm-5"], 2, "cannot be used with");
     check(&["plan", "glm-5"], 1, "glm-5: cannot open the file");
     check(&["plan", "glm-5"], 1, "say `--like-preset glm-5`");

@@ -70,8 +70,14 @@ pub(super) const ROOMS: &[Room] = &[
         package: "shardwright-cpu",
         imports: &["shardwright-gguf", "shardwright-model"],
         tests: &[],
-        outside: &["rayon", "thiserror"],
-        unsafe_in: &["src/dot.rs"],
+        outside: &["bytemuck", "half", "thiserror"],
+        unsafe_in: &[
+            "src/dot.rs",
+            "src/simd/mod.rs",
+            "src/simd/avx2.rs",
+            "src/simd/avx512.rs",
+            "src/team.rs",
+        ],
     },
     Room {
         path: "crates/engine",

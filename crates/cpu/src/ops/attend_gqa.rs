@@ -4,15 +4,15 @@ use super::softmax;
 use crate::cache::{Cache, place};
 use crate::dot::dot;
 use crate::rank::Step;
-use crate::rows::{Rows, fill};
+use crate::rows::Rows;
 use shardwright_model::plan::LocalOp;
 
 /// Which heads a rank holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Heads {
     group: usize,
-    key: usize,
-    value: usize,
+    pub(crate) key: usize,
+    pub(crate) value: usize,
     /// The first query head and the first KV head here; a KV head may be held by two ranks.
     first: usize,
     first_kv: usize,
@@ -25,7 +25,7 @@ impl Heads {
     }
 
     /// The KV head here that query head `h` here reads.
-    fn kv(self, h: usize) -> usize {
+    pub(crate) fn kv(self, h: usize) -> usize {
         (self.first + h) / self.group - self.first_kv
     }
 }
@@ -43,7 +43,7 @@ pub(crate) fn attend(
     values.write(step.batch, v, 0);
     let (keys, values) = (&*keys, &*values);
     let count = q.width / heads.key;
-    fill(out, heads.value, |unit, out| {
+    step.team.runs(out, heads.value, |unit, out| {
         let (i, h) = (unit / count, unit % count);
         let (table, position) = place(step.batch, i);
         let kv = heads.kv(h);

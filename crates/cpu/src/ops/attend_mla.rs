@@ -4,7 +4,7 @@ use super::softmax;
 use crate::cache::{Cache, place};
 use crate::dot::dot;
 use crate::rank::Step;
-use crate::rows::{Rows, fill};
+use crate::rows::Rows;
 
 /// Writes the step's rows, then attends to all positions up to each row's own, or to those picked. The result is in
 /// latent space.
@@ -20,7 +20,7 @@ pub(crate) fn attend(
     cache.write(step.batch, k_rope, latent.width);
     let cache = &*cache;
     let heads = q.width / latent.width;
-    fill(out, latent.width, |unit, out| {
+    step.team.runs(out, latent.width, |unit, out| {
         let (i, h) = (unit / heads, unit % heads);
         let (table, position) = place(step.batch, i);
         let q = &q.row(i)[h * latent.width..][..latent.width];

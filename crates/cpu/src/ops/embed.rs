@@ -1,12 +1,11 @@
 //! Where the stream comes from: rows of the vocabulary, or hidden rows that came with the step.
 
 use crate::rank::Step;
-use crate::rows::fill;
 use crate::weights::Stored;
 
 /// Rows of the vocabulary; zeros for tokens that another rank holds.
 pub(crate) fn embed(step: &Step<'_>, w: &Stored, out: &mut [f32]) {
-    fill(out, w.cols(), |i, out| {
+    step.team.fill(out, w.cols(), |i, out| {
         let token = step.batch.tokens[i] as usize;
         match token.checked_sub(w.first_row()).filter(|r| *r < w.rows()) {
             Some(row) => w.decode(step.reader, 0, row, out),

@@ -68,7 +68,7 @@ fn feed_forward(
     let [g, u, a] = [&mut b.gate, &mut b.up, &mut b.act].map(|v| sized(v, m * inner));
     product(step, &of(gate), x, None, g, products);
     product(step, &of(up), x, None, u, products);
-    swiglu(Rows::new(g, inner, m), Rows::new(u, inner, m), a);
+    swiglu(step, Rows::new(g, inner, m), Rows::new(u, inner, m), a);
     let out = sized(&mut b.down, m * x.width);
     product(step, &of(down), Rows::new(a, inner, m), None, out, products);
 }
@@ -77,6 +77,7 @@ fn feed_forward(
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::team::Team;
     use crate::testing::{Random, plain, stacks, step};
     use shardwright_gguf::QuantType;
     use shardwright_model::exec::StepBatch;
@@ -106,13 +107,13 @@ mod tests {
         let mut random = Random(11);
         let shapes = [[EXPERTS, INNER, WIDTH], [EXPERTS, INNER, WIDTH], [EXPERTS, WIDTH, INNER]];
         let (reader, w) = stacks(quant, &shapes, &mut random);
-        let batch = StepBatch::default();
+        let (batch, team) = (StepBatch::default(), Team::new(2).unwrap());
         for (used, m) in [(1, 1), (2, 3), (2, 64), (8, 9), (8, 129)] {
             let (x, picked) = (random.numbers(m * WIDTH), picks(used, m, &mut random));
             let mut out = vec![f32::NAN; m * WIDTH];
             let inputs = [Rows::new(&x, WIDTH, m), Rows::new(&picked, 2 * used, m)];
             let (mut b, mut p) = (Buffers::default(), product::Buffers::default());
-            experts(&step(&reader, &batch), used, &w, inputs, &mut out, &mut b, &mut p);
+            experts(&step(&reader, &batch, &team), used, &w, inputs, &mut out, &mut b, &mut p);
             for i in [0, m - 1] {
                 let x: Vec<f64> = inputs[0].row(i).iter().map(|v| f64::from(*v)).collect();
                 let mut want = vec![(0.0, 0.0); WIDTH];

@@ -3,7 +3,7 @@
 use crate::cache::{Cache, place};
 use crate::dot::dot;
 use crate::rank::Step;
-use crate::rows::{Rows, fill};
+use crate::rows::Rows;
 use std::cmp::Ordering;
 
 /// Writes the step's index keys, then chooses the `keep` best positions up to each row's own: ascending, padded
@@ -19,7 +19,7 @@ pub(crate) fn index(
     cache.write(step.batch, k, 0);
     let cache = &*cache;
     let factor = 1.0 / ((heads * k.width) as f64).sqrt();
-    fill(out, keep, |i, out| {
+    step.team.runs(out, keep, |i, out| {
         let (table, position) = place(step.batch, i);
         out.fill(-1.0);
         if position < keep {
@@ -35,9 +35,26 @@ pub(crate) fn index(
     });
 }
 
+/// A score of either precision.
+pub(crate) trait Score: Copy {
+    fn order(&self, other: &Self) -> Ordering;
+}
+
+impl Score for f64 {
+    fn order(&self, other: &f64) -> Ordering {
+        self.total_cmp(other)
+    }
+}
+
+impl Score for f32 {
+    fn order(&self, other: &f32) -> Ordering {
+        self.total_cmp(other)
+    }
+}
+
 /// The places of the best scores, as many as `out` holds: larger first, then lower place.
-fn best(mut scored: Vec<(usize, f64)>, out: &mut [f32]) {
-    let order = |a: &(usize, f64), b: &(usize, f64)| -> Ordering { b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)) };
+pub(crate) fn best<T: Score>(mut scored: Vec<(usize, T)>, out: &mut [f32]) {
+    let order = |a: &(usize, T), b: &(usize, T)| -> Ordering { b.1.order(&a.1).then(a.0.cmp(&b.0)) };
     scored.select_nth_unstable_by(out.len() - 1, order);
     scored.truncate(out.len());
     scored.sort_unstable_by_key(|s| s.0);

@@ -1,7 +1,7 @@
 //! Rotary position embedding.
 
 use crate::rank::Step;
-use crate::rows::{Rows, fill};
+use crate::rows::Rows;
 use crate::weights::Stored;
 use shardwright_model::op::{Rope, RopeStyle};
 
@@ -14,7 +14,7 @@ pub(crate) fn rotate(
     x: Rows<'_>,
     out: &mut [f32],
 ) {
-    fill(out, x.width, |i, out| {
+    step.team.fill(out, x.width, |i, out| {
         out.copy_from_slice(x.row(i));
         let position = step.batch.positions[i] as f32;
         for (pair, freq) in rope.freqs.iter().enumerate() {

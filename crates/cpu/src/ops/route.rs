@@ -2,7 +2,7 @@
 
 use crate::product::{Buffers, Stack, product};
 use crate::rank::Step;
-use crate::rows::{Rows, fill};
+use crate::rows::Rows;
 use crate::scratch::{doubles, sized};
 use crate::weights::Stored;
 use shardwright_model::op::{Gating, GroupScore, Routing};
@@ -19,9 +19,9 @@ pub(crate) fn route(
 ) {
     let n = routing.experts;
     let logits = sized(logits, n * x.count);
-    product(&Step { q8: false, ..*step }, &Stack::plain(&w[0]), x, None, logits, buffers);
+    product(&Step { round_all: false, ..*step }, &Stack::plain(&w[0]), x, None, logits, buffers);
     let bias = w.get(1).map(|b| b.vector.as_slice());
-    fill(out, 2 * routing.used, |i, out| choose(routing, &logits[i * n..][..n], bias, out));
+    step.team.fill(out, 2 * routing.used, |i, out| choose(routing, &logits[i * n..][..n], bias, out));
 }
 
 /// Smallest sum that weights are divided by (2^-14).

@@ -1,11 +1,12 @@
 //! Elements moved, none computed.
 
-use crate::rows::{Rows, fill};
+use crate::rank::Step;
+use crate::rows::Rows;
 use std::ops::Range;
 
 /// `[a ; b]`.
-pub(crate) fn concat(a: Rows<'_>, b: Rows<'_>, out: &mut [f32]) {
-    fill(out, a.width + b.width, |i, out| {
+pub(crate) fn concat(step: &Step<'_>, a: Rows<'_>, b: Rows<'_>, out: &mut [f32]) {
+    step.team.fill(out, a.width + b.width, |i, out| {
         out[..a.width].copy_from_slice(a.row(i));
         out[a.width..].copy_from_slice(b.row(i));
     });

@@ -1,5 +1,6 @@
 //! One file a command.
 
+pub(crate) mod bench;
 pub(crate) mod completions;
 pub(crate) mod eval;
 pub(crate) mod generate;

@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Rows of a step: few enough that Ctrl-C is heard soon.
-const ROWS: usize = 32;
+const ROWS: usize = 128;
 
 /// A model, ready.
 pub(super) struct Session {
@@ -86,7 +86,7 @@ impl Session {
         }
         let context = context(args.ctx_size as usize, opened.hyper.context);
         let rows = ROWS.min(context);
-        let executor = opened.executor(&args.backend, Size { context, rows })?;
+        let executor = opened.executor(&args.backend.fast(), Size { context, rows })?;
         // Rows of the model's vocabulary that have no token, and tokens that are mere padding.
         let nameless = tokenizer.vocab_len() as u32..opened.hyper.vocab as u32;
         let never = nameless.chain(tokenizer.unusable_tokens().iter().copied()).collect();

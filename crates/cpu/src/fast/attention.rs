@@ -1,0 +1,171 @@
+//! Attention over the cache, cut into pieces for the threads: some heads of some rows that read the same lines.
+
+use super::attend::Attend;
+use super::lines::{Lines, Positions};
+use crate::cache::{Cache, place};
+use crate::ops::attend_gqa::Heads;
+use crate::rank::Step;
+use crate::rows::Rows;
+use crate::scratch::{floats, sized, vectors};
+use std::ops::Range;
+
+/// Queries in a piece, about: what has been read and turned once should serve many.
+const QUERIES: usize = 16;
+
+/// A piece of attention.
+struct Piece<'a> {
+    rows: Range<usize>,
+    heads: Range<usize>,
+    keys: Lines<'a>,
+    values: Lines<'a>,
+}
+
+/// What all pieces share.
+struct Shape<'a, Query> {
+    scale: f32,
+    /// Elements of a key and of a value.
+    key: usize,
+    value: usize,
+    /// The positions of each row, if they are picked.
+    pick: Option<Rows<'a>>,
+    /// Writes the query of a row and head.
+    query: Query,
+}
+
+/// Grouped-query attention.
+pub(crate) fn grouped(
+    step: &Step<'_>,
+    heads: Heads,
+    scale: f32,
+    [q, k, v]: [Rows<'_>; 3],
+    [keys, values]: [&mut Cache; 2],
+    out: &mut [f32],
+    memory: &mut Vec<f32>,
+) {
+    keys.write(step.batch, k, 0);
+    values.write(step.batch, v, 0);
+    let (keys, values) = (&*keys, &*values);
+    let shape = Shape {
+        scale,
+        key: heads.key,
+        value: heads.value,
+        pick: None,
+        query: |i: usize, h: usize, out: &mut [f32]| {
+            out.copy_from_slice(&q.row(i)[h * heads.key..][..heads.key])
+        },
+    };
+    let mut pieces = Vec::new();
+    let mut h = 0;
+    let count = q.width / heads.key;
+    while h < count {
+        let kv = heads.kv(h);
+        let end = (h..count.min(h + QUERIES))
+            .find(|other| heads.kv(*other) != kv)
+            .unwrap_or(count.min(h + QUERIES));
+        let keys = keys.lines(kv * heads.key, heads.key);
+        let values = values.lines(kv * heads.value, heads.value);
+        let rows = runs(step, QUERIES / (end - h));
+        pieces.extend(rows.map(|rows| Piece { rows, heads: h..end, keys, values }));
+        h = end;
+    }
+    shape.attend(step, count, &pieces, out, memory);
+}
+
+/// Latent attention: one line serves all heads, as key whole and as value up to the latent's end.
+pub(crate) fn latent(
+    step: &Step<'_>,
+    scale: f32,
+    [q, q_rope, latent, k_rope]: [Rows<'_>; 4],
+    pick: Option<Rows<'_>>,
+    cache: &mut Cache,
+    out: &mut [f32],
+    memory: &mut Vec<f32>,
+) {
+    cache.write(step.batch, latent, 0);
+    cache.write(step.batch, k_rope, latent.width);
+    let (value, rope) = (latent.width, k_rope.width);
+    let (keys, values) = (cache.lines(0, value + rope), cache.lines(0, value));
+    let shape = Shape {
+        scale,
+        key: value + rope,
+        value,
+        pick,
+        query: |i: usize, h: usize, out: &mut [f32]| {
+            out[..value].copy_from_slice(&q.row(i)[h * value..][..value]);
+            out[value..].copy_from_slice(&q_rope.row(i)[h * rope..][..rope]);
+        },
+    };
+    let count = q.width / value;
+    let mut pieces = Vec::new();
+    for first in (0..count).step_by(QUERIES / 2) {
+        let heads = first..count.min(first + QUERIES / 2);
+        let together = if pick.is_some() { 1 } else { QUERIES / heads.len() };
+        pieces.extend(runs(step, together).map(|rows| Piece { rows, heads: heads.clone(), keys, values }));
+    }
+    shape.attend(step, count, &pieces, out, memory);
+}
+
+/// Rows of the step in runs of at most `most` of one sequence.
+fn runs(step: &Step<'_>, most: usize) -> impl Iterator<Item = Range<usize>> {
+    let sequences = &step.batch.sequences;
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        let start = next;
+        let sequence = sequences.get(start)?;
+        while next < sequences.len() && next - start < most.max(1) && sequences[next] == *sequence {
+            next += 1;
+        }
+        Some(start..next)
+    })
+}
+
+impl<Query: Fn(usize, usize, &mut [f32]) + Sync> Shape<'_, Query> {
+    /// `heads` is the number of heads of a row of `out`.
+    fn attend(
+        &self,
+        step: &Step<'_>,
+        heads: usize,
+        pieces: &[Piece<'_>],
+        out: &mut [f32],
+        memory: &mut Vec<f32>,
+    ) {
+        let len = |p: &Piece<'_>| p.rows.len() * p.heads.len() * self.value;
+        let results = sized(memory, out.len());
+        let mut rest = &mut *results;
+        let split = pieces.iter().map(|p| (p, rest.split_off_mut(..len(p)).expect("pieces make the whole")));
+        let work: Vec<_> = split.collect();
+        step.team.share(work.into_iter(), |(p, out)| self.piece(step, p, out));
+        let mut from = &*results;
+        for p in pieces {
+            for i in p.rows.clone() {
+                let to = &mut out[(i * heads + p.heads.start) * self.value..][..p.heads.len() * self.value];
+                to.copy_from_slice(from.split_off(..to.len()).expect("pieces make the whole"));
+            }
+        }
+    }
+
+    fn piece(&self, step: &Step<'_>, p: &Piece<'_>, out: &mut [f32]) {
+        let (table, _) = place(step.batch, p.rows.start);
+        let picked = self.pick.map(|pick| pick.row(p.rows.start));
+        let count = |i: usize| match picked {
+            Some(picked) => picked.iter().take_while(|t| **t >= 0.0).count(),
+            None => place(step.batch, i).1 + 1,
+        };
+        let units = || p.rows.clone().flat_map(|i| p.heads.clone().map(move |h| (i, h)));
+        let positions = match picked {
+            Some(picked) => Positions::Picked(table, picked),
+            None => Positions::All(table),
+        };
+        let counts: Vec<usize> = units().map(|(i, _)| count(i)).collect();
+        floats(counts.len() * self.key, |queries| {
+            for ((i, h), query) in units().zip(queries.chunks_exact_mut(self.key)) {
+                (self.query)(i, h, query);
+            }
+            vectors(|memory| {
+                let (scale, queries, counts) = (self.scale, &*queries, counts.as_slice());
+                let (keys, values) = (p.keys, p.values);
+                step.isa.run(Attend { keys, values, positions, scale, queries, counts, out, memory });
+            });
+        });
+    }
+}

@@ -1,0 +1,127 @@
+//! `shardwright bench`: how fast a model reads a prompt and answers, on this machine.
+
+use crate::progress::Progress;
+use crate::table::Table;
+use crate::wire::{BackendArgs, ModelArgs, Size};
+use anyhow::bail;
+use shardwright_model::exec::{BLOCK, Executor, RowOutput, StepBatch, Want};
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+/// Measure how many tokens a second a model reads and writes.
+///
+/// A prompt of random ids is read in steps of as many rows as `run` uses, then greedy tokens are added one by one; the
+/// first of them belongs to the prompt. Nothing else should run on the machine meanwhile.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  shardwright bench model.gguf
+  shardwright bench model.gguf -p 4096 -n 64 -r 5 --threads 8 --json")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    backend: BackendArgs,
+    /// Tokens of the prompt.
+    #[arg(short, long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    prompt: u32,
+    /// Tokens added to it.
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    predict: u32,
+    /// How often both are measured.
+    #[arg(short, long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repetitions: u32,
+    /// Rows of one step.
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    chunk: u32,
+    /// Print the figures as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let opened = args.model.open()?;
+    let (prompt, answer) = (args.prompt as usize, args.predict as usize);
+    let rows = (args.chunk as usize).min(prompt);
+    let mut executor = opened.executor(&args.backend.fast(), Size { context: prompt + answer, rows })?;
+    let ids: Vec<u32> = ids(opened.hyper.vocab as u32).take(prompt).collect();
+    let mut progress = Progress::new("rounds", args.repetitions as usize + 1);
+    let mut rates = [vec![], vec![]];
+    for round in 0..=args.repetitions {
+        let times = once(&mut *executor, &ids, answer, rows)?;
+        progress.at(round as usize + 1);
+        // the first round brings the weights into memory
+        if round > 0 {
+            for ((rates, n), time) in rates.iter_mut().zip([prompt, answer]).zip(times) {
+                rates.push(n as f64 / time.as_secs_f64());
+            }
+        }
+    }
+    drop(progress);
+    let names = [format!("prompt of {prompt}"), format!("{answer} tokens after it")];
+    print(args, names.into_iter().zip(rates))
+}
+
+fn print(args: &Args, results: impl Iterator<Item = (String, Vec<f64>)>) -> anyhow::Result<()> {
+    let mut table = Table::new(1, ["", "tok/s", "least", "most"]);
+    let mut json = Vec::new();
+    for (name, mut rates) in results {
+        rates.sort_by(f64::total_cmp);
+        let [median, least, most] = [rates[rates.len() / 2], rates[0], rates[rates.len() - 1]];
+        table.row([name.clone(), format!("{median:.1}"), format!("{least:.1}"), format!("{most:.1}")]);
+        json.push(serde_json::json!({ "name": name, "tok_s": median, "least": least, "most": most }));
+    }
+    let mut out = std::io::stdout();
+    if args.json {
+        let commit = env!("SHARDWRIGHT_VERSION");
+        return Ok(writeln!(out, "{}", serde_json::json!({ "commit": commit, "results": json }))?);
+    }
+    Ok(write!(out, "{table}")?)
+}
+
+/// Ids without a pattern.
+fn ids(vocab: u32) -> impl Iterator<Item = u32> {
+    let mut state = 1u32;
+    std::iter::repeat_with(move || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        ((u64::from(state) * u64::from(vocab)) >> 32) as u32
+    })
+}
+
+/// How long the prompt took, up to its first token, and the tokens after it.
+fn once(
+    executor: &mut dyn Executor,
+    prompt: &[u32],
+    answer: usize,
+    rows: usize,
+) -> anyhow::Result<[Duration; 2]> {
+    let blocks: Vec<u32> = (0..(prompt.len() + answer).div_ceil(BLOCK) as u32).collect();
+    let mut step = |tokens: &[u32], start: usize, want: Want| -> anyhow::Result<RowOutput> {
+        let n = tokens.len();
+        let mut wants = vec![Want::Nothing; n];
+        wants[n - 1] = want;
+        let out = executor.step(&StepBatch {
+            tokens: tokens.to_vec(),
+            positions: (start..start + n).map(|p| p as u32).collect(),
+            sequences: vec![0; n],
+            tables: vec![blocks.clone()],
+            wants,
+            ..StepBatch::default()
+        })?;
+        Ok(out.rows.into_iter().next_back().unwrap_or(RowOutput::Nothing))
+    };
+    let begun = Instant::now();
+    let mut last = RowOutput::Nothing;
+    for (c, tokens) in prompt.chunks(rows).enumerate() {
+        let want = if (c + 1) * rows >= prompt.len() { Want::Candidates } else { Want::Nothing };
+        last = step(tokens, c * rows, want)?;
+    }
+    let read = begun.elapsed();
+    for i in 0..answer {
+        let RowOutput::Candidates { ids, .. } = &last else {
+            bail!("the model answered {last:?} instead of candidates");
+        };
+        last = step(&[ids[0]], prompt.len() + i, Want::Candidates)?;
+    }
+    Ok([read, begun.elapsed() - read])
+}
