@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 
-/// How often an idle thread looks for work before it sleeps: some 200 microseconds.
-const LOOKS: u32 = 5_000;
+/// How often an idle thread looks for work before it sleeps: about a millisecond.
+const LOOKS: u32 = 3_000;
 /// After so many of them it lets others have the core in between.
 const POLITE: u32 = 1_000;
 
@@ -29,19 +29,37 @@ type Job = &'static (dyn Fn() + Sync);
 #[derive(Default)]
 struct Shared {
     job: Mutex<Option<Job>>,
-    /// Counts jobs.
-    count: AtomicU64,
-    /// Helpers that have not finished the current one.
-    working: AtomicUsize,
+    /// The number of the current job, whether it may still be entered, and how many helpers are inside: see [`State`].
+    state: AtomicU64,
     asleep: Mutex<Vec<Thread>>,
     sleepers: AtomicUsize,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     stop: AtomicBool,
 }
 
+/// [`Shared::state`] taken apart: the number in the upper half, then the bit `OPEN`, then the helpers inside.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct State(u64);
+
+impl State {
+    const OPEN: u64 = 1 << 31;
+
+    fn number(self) -> u64 {
+        self.0 >> 32
+    }
+
+    fn is_open(self) -> bool {
+        self.0 & Self::OPEN != 0
+    }
+
+    fn inside(self) -> u64 {
+        self.0 & (Self::OPEN - 1)
+    }
+}
+
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("jobs", &self.count).finish_non_exhaustive()
+        f.debug_struct("Shared").field("state", &self.state).finish_non_exhaustive()
     }
 }
 
@@ -68,21 +86,24 @@ impl Team {
         self.helpers.len() + 1
     }
 
-    /// Has every thread run `f` once.
+    /// Runs `f` here and on every helper that comes before `f` has returned here: it must do all that is left to do.
     fn all(&self, f: &(dyn Fn() + Sync)) {
         if self.helpers.is_empty() || self.busy.swap(true, SeqCst) {
             return f();
         }
-        // SAFETY: helpers use the reference until they have left `working`, and that is waited for here, come what may.
+        let shared = &*self.shared;
+        // SAFETY: helpers use the reference while they are counted as inside; none enters a job that is closed, and those
+        // inside are waited for below, come what may.
         let job = unsafe { std::mem::transmute::<&(dyn Fn() + Sync), Job>(f) };
-        *lock(&self.shared.job) = Some(job);
-        self.shared.working.store(self.helpers.len(), SeqCst);
-        self.shared.count.fetch_add(1, SeqCst);
-        self.shared.wake();
+        *lock(&shared.job) = Some(job);
+        let number = State(shared.state.load(SeqCst)).number() + 1;
+        shared.state.store(number << 32 | State::OPEN, SeqCst);
+        shared.wake();
         let mine = catch_unwind(AssertUnwindSafe(f));
-        look_until(u32::MAX, || self.shared.working.load(SeqCst) == 0);
+        shared.state.fetch_and(!State::OPEN, SeqCst);
+        look_until(u32::MAX, || State(shared.state.load(SeqCst)).inside() == 0);
         self.busy.store(false, SeqCst);
-        let theirs = lock(&self.shared.panic).take();
+        let theirs = lock(&shared.panic).take();
         if let Some(panic) = mine.err().or(theirs) {
             resume_unwind(panic);
         }
@@ -126,7 +147,6 @@ impl Team {
 impl Drop for Team {
     fn drop(&mut self) {
         self.shared.stop.store(true, SeqCst);
-        self.shared.count.fetch_add(1, SeqCst);
         self.shared.wake();
         // a helper's panic was passed on by the call that met it
         self.helpers.drain(..).for_each(|h| drop(h.join()));
@@ -135,23 +155,31 @@ impl Drop for Team {
 
 impl Shared {
     fn help(&self) {
-        for seen in 0.. {
-            let called = || self.count.load(SeqCst) > seen;
-            while !look_until(LOOKS, called) {
-                lock(&self.asleep).push(thread::current());
-                self.sleepers.fetch_add(1, SeqCst);
-                if !called() {
-                    thread::park();
+        let mut done = 0;
+        while !self.stop.load(SeqCst) {
+            let state = State(self.state.load(SeqCst));
+            if !state.is_open() || state.number() == done {
+                let called = || {
+                    let state = State(self.state.load(SeqCst));
+                    state.is_open() && state.number() != done || self.stop.load(SeqCst)
+                };
+                if !look_until(LOOKS, called) {
+                    lock(&self.asleep).push(thread::current());
+                    self.sleepers.fetch_add(1, SeqCst);
+                    if !called() {
+                        thread::park();
+                    }
                 }
+                continue;
             }
-            if self.stop.load(SeqCst) {
-                return;
+            if self.state.compare_exchange(state.0, state.0 + 1, SeqCst, SeqCst).is_ok() {
+                done = state.number();
+                let job = *lock(&self.job);
+                if let Some(Err(panic)) = job.map(|job| catch_unwind(AssertUnwindSafe(job))) {
+                    *lock(&self.panic) = Some(panic);
+                }
+                self.state.fetch_sub(1, SeqCst);
             }
-            let job = *lock(&self.job);
-            if let Some(Err(panic)) = job.map(|job| catch_unwind(AssertUnwindSafe(job))) {
-                *lock(&self.panic) = Some(panic);
-            }
-            self.working.fetch_sub(1, SeqCst);
         }
     }
 

@@ -10,6 +10,9 @@ use shardwright_model::plan::{LocalOp, LocalWeight};
 pub(crate) struct Stored {
     weight: LocalWeight,
     tensor: TensorInfo,
+    /// Where our first row begins in the tensor, and bytes of a row here.
+    start: usize,
+    row_bytes: usize,
     /// Norms, biases and divisors, decoded; empty for matrices.
     pub(crate) vector: Vec<f32>,
 }
@@ -27,7 +30,14 @@ impl Stored {
         let Some(tensor) = tensor else {
             return Err(Error::Plan(format!("`{}` lies elsewhere in this file", weight.name)));
         };
-        let mut s = Stored { weight: weight.clone(), tensor: tensor.clone(), vector: vec![] };
+        let first = match weight.copies.is_empty() || weight.rows.is_empty() {
+            true => tensor.offset..tensor.offset,
+            false => weight.row(0, 0),
+        };
+        let start = (first.start - tensor.offset) as usize;
+        let row_bytes = (first.end - first.start) as usize;
+        let (weight, tensor) = (weight.clone(), tensor.clone());
+        let mut s = Stored { weight, tensor, start, row_bytes, vector: vec![] };
         if is_vector {
             let mut all = vec![0.0; s.rows() * s.cols()];
             all.chunks_mut(s.cols().max(1)).enumerate().for_each(|(r, row)| s.decode(reader, 0, r, row));
@@ -73,7 +83,7 @@ impl Stored {
 
     /// Bytes of a row here.
     pub(crate) fn row_bytes(&self) -> usize {
-        self.weight.bytes_a_row()
+        self.row_bytes
     }
 
     /// `count` rows of matrix `copy` from `row` on, and the bytes from one to the next.
@@ -84,9 +94,9 @@ impl Stored {
         row: usize,
         count: usize,
     ) -> (&'a [u8], usize) {
-        let (first, last) = (self.weight.row(copy, row), self.weight.row(copy, row + count - 1));
-        let [start, end] = [first.start, last.end].map(|b| (b - self.tensor.offset) as usize);
-        (&reader.bytes(&self.tensor)[start..end], self.weight.row_bytes)
+        let stride = self.weight.row_bytes;
+        let start = self.start + (copy * self.weight.file_rows + row) * stride;
+        (&reader.bytes(&self.tensor)[start..start + (count - 1) * stride + self.row_bytes], stride)
     }
 
     /// The bytes of the `count` rows from `row` on, as far as there are such.
@@ -99,9 +109,7 @@ impl Stored {
 
     /// Row `row` of matrix `copy`, both counted from our first.
     pub(crate) fn decode(&self, reader: &Reader, copy: usize, row: usize, out: &mut [f32]) {
-        let at = self.weight.row(copy, row);
-        let [start, end] = [at.start, at.end].map(|b| (b - self.tensor.offset) as usize);
-        self.weight.quant.decode(&reader.bytes(&self.tensor)[start..end], out);
+        self.weight.quant.decode(self.bytes(reader, copy, row, 1).0, out);
     }
 }
 

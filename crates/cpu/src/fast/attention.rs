@@ -10,7 +10,9 @@ use crate::scratch::{floats, sized, vectors};
 use std::ops::Range;
 
 /// Queries in a piece, about: what has been read and turned once should serve many.
-const QUERIES: usize = 16;
+const QUERIES: usize = 32;
+/// Heads in a piece, at most, where all read the same: the others are work for other threads.
+const HEADS: usize = 8;
 
 /// A piece of attention.
 struct Piece<'a> {
@@ -64,7 +66,7 @@ pub(crate) fn grouped(
             .unwrap_or(count.min(h + QUERIES));
         let keys = keys.lines(kv * heads.key, heads.key);
         let values = values.lines(kv * heads.value, heads.value);
-        let rows = runs(step, QUERIES / (end - h));
+        let rows = runs(step, QUERIES / (end - h), |_| true);
         pieces.extend(rows.map(|rows| Piece { rows, heads: h..end, keys, values }));
         h = end;
     }
@@ -96,23 +98,32 @@ pub(crate) fn latent(
         },
     };
     let count = q.width / value;
+    let parts = count.div_ceil(HEADS);
     let mut pieces = Vec::new();
-    for first in (0..count).step_by(QUERIES / 2) {
-        let heads = first..count.min(first + QUERIES / 2);
-        let together = if pick.is_some() { 1 } else { QUERIES / heads.len() };
-        pieces.extend(runs(step, together).map(|rows| Piece { rows, heads: heads.clone(), keys, values }));
+    for part in 0..parts {
+        let heads = part * count / parts..(part + 1) * count / parts;
+        let rows = runs(step, QUERIES / heads.len(), |i| all_of(step, pick, i));
+        pieces.extend(rows.map(|rows| Piece { rows, heads: heads.clone(), keys, values }));
     }
     shape.attend(step, count, &pieces, out, memory);
 }
 
-/// Rows of the step in runs of at most `most` of one sequence.
-fn runs(step: &Step<'_>, most: usize) -> impl Iterator<Item = Range<usize>> {
+/// Does a row read all positions up to its own?
+fn all_of(step: &Step<'_>, pick: Option<Rows<'_>>, i: usize) -> bool {
+    let position = place(step.batch, i).1;
+    pick.is_none_or(|pick| pick.row(i).get(position).is_some_and(|last| *last >= 0.0))
+}
+
+/// Rows of the step in runs of at most `most` of one sequence; one by one where they are not `alike`.
+fn runs(step: &Step<'_>, most: usize, alike: impl Fn(usize) -> bool) -> impl Iterator<Item = Range<usize>> {
     let sequences = &step.batch.sequences;
     let mut next = 0;
     std::iter::from_fn(move || {
         let start = next;
         let sequence = sequences.get(start)?;
-        while next < sequences.len() && next - start < most.max(1) && sequences[next] == *sequence {
+        next += 1;
+        let joins = |i: usize| sequences.get(i) == Some(sequence) && alike(i);
+        while alike(start) && next - start < most && joins(next) {
             next += 1;
         }
         Some(start..next)
@@ -147,6 +158,7 @@ impl<Query: Fn(usize, usize, &mut [f32]) + Sync> Shape<'_, Query> {
     fn piece(&self, step: &Step<'_>, p: &Piece<'_>, out: &mut [f32]) {
         let (table, _) = place(step.batch, p.rows.start);
         let picked = self.pick.map(|pick| pick.row(p.rows.start));
+        let picked = picked.filter(|_| !all_of(step, self.pick, p.rows.start));
         let count = |i: usize| match picked {
             Some(picked) => picked.iter().take_while(|t| **t >= 0.0).count(),
             None => place(step.batch, i).1 + 1,
