@@ -52,9 +52,20 @@ pub enum Error {
         /// The layer, and the name of the value.
         at: String,
     },
-    /// Biases and bans left no token to choose from.
-    #[error("no token is left to choose from: logit biases and banned tokens exclude them all")]
+    /// Biases, bans and the grammar left no token to choose from.
+    #[error("no token is left to choose from: logit biases, banned tokens and the grammar exclude them all")]
     NothingLeft,
+    /// A grammar that cannot be used.
+    #[error("the {kind} cannot be used: {why}")]
+    Grammar {
+        /// What it is: a JSON schema, a regular expression, a grammar.
+        kind: &'static str,
+        /// What is wrong, and where.
+        why: String,
+    },
+    /// The answer cannot go on by its grammar.
+    #[error("the answer cannot go on by its grammar: {0}")]
+    Guide(String),
     /// Too many requests wait already.
     #[error("{queued} requests are waiting, as many as may: try again later")]
     Busy {

@@ -1,7 +1,5 @@
 //! Runs many sequences over one executor, a step at a time: batches go in, parts of answers come out.
 
-use crate::Error;
-use crate::Result;
 use crate::options::Options;
 use crate::pace::Pace;
 use crate::pager::Pager;
@@ -9,6 +7,7 @@ use crate::request::{Finish, Id, Part, Reply, Request};
 use crate::scheduler::Scheduler;
 use crate::sequence::Sequence;
 use crate::stats::Stats;
+use crate::{Error, Result};
 use shardwright_model::exec::{Executor, Limits, StepBatch, StepOutput};
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -169,6 +168,7 @@ impl Generator {
         let taking_part = self.scheduler.running.iter().filter(|s| s.share > 0);
         let count = taking_part.enumerate().map(|(i, s)| s.fill(batch, i)).count();
         batch.tables.truncate(count);
+        batch.want_hidden = self.scheduler.running.iter().any(|s| s.share > 0 && s.wants_hidden());
     }
 
     /// Gives every sequence the answers to its rows.
@@ -176,23 +176,26 @@ impl Generator {
         let Generator { scheduler, stats, ends, .. } = self;
         let before = scheduler.running.len();
         let mut rows = &output.rows[..];
+        let mut hidden = &output.hidden[..];
+        let width = hidden.len() / rows.len().max(1);
         scheduler.running.retain_mut(|sequence| {
-            let (answers, others) = rows.split_at(sequence.share);
-            rows = others;
-            let id = sequence.id;
-            match sequence.advance(answers, ends) {
-                Ok((token, finish)) => {
-                    stats.answer_tokens += u64::from(token.is_some() || finish.is_some());
-                    replies.extend(token.map(|part| Reply { id, part }));
-                    replies.extend(finish.map(|finish| Reply { id, part: sequence.done(finish) }));
-                    finish.is_none()
-                }
+            let (answers, states);
+            (answers, rows) = rows.split_at(sequence.share);
+            (states, hidden) = hidden.split_at(sequence.share * width);
+            let (id, answered) = (sequence.id, sequence.answered());
+            let advanced =
+                sequence.advance(answers, states, ends, &mut |part| replies.push(Reply { id, part }));
+            stats.answer_tokens += (sequence.answered() - answered) as u64;
+            let last = match advanced {
+                Ok(None) => return true,
+                Ok(Some(finish)) => sequence.done(finish),
                 Err(e) => {
                     stats.non_finite += u64::from(matches!(e, Error::NonFinite { .. }));
-                    replies.push(Reply { id, part: Part::Failed(e) });
-                    false
+                    Part::Failed(e)
                 }
-            }
+            };
+            replies.push(Reply { id, part: last });
+            false
         });
         if scheduler.running.len() < before {
             scheduler.stir();

@@ -4,6 +4,8 @@
 pub mod engine;
 pub mod error;
 pub mod generate;
+pub mod grammar;
+pub mod guide;
 pub mod options;
 mod pace;
 pub mod pager;

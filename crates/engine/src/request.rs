@@ -1,8 +1,9 @@
 //! What goes into the engine, and what comes out.
 
+use crate::guide::Guide;
 use crate::pager::blocks_for;
 use crate::reader::Reader;
-use crate::sample::{Choice, Sampling};
+use crate::sample::{Choice, Logprobs, Sampling};
 use crate::{Error, Result};
 use shardwright_model::exec::Limits;
 use shardwright_text::reply::{Event, Message};
@@ -20,6 +21,21 @@ pub struct Request {
     pub ignore_eos: bool,
     /// Makes text of the answer, and knows its stop strings.
     pub reader: Reader,
+    /// Says at each place of the answer which tokens may come next.
+    pub guide: Option<Box<dyn Guide>>,
+    /// Report how likely the tokens of the prompt were, and so many likeliest at each place.
+    pub prompt_logprobs: Option<usize>,
+    /// Instead of an answer, the prompt's hidden state, pooled so.
+    pub pooling: Option<Pooling>,
+}
+
+/// How one hidden state is made of those of all tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pooling {
+    /// That of the last token.
+    Last,
+    /// Their mean.
+    Mean,
 }
 
 /// Names a request; given in order of submission.
@@ -43,6 +59,8 @@ pub enum Part {
         /// Tokens of the prompt that were found in the cache.
         reused: usize,
     },
+    /// The prompt has been read, and how likely its tokens were was asked for: from the second token on.
+    Prompt(Vec<Logprobs>),
     /// A token was chosen. The token that ends the turn is not reported.
     Token {
         /// The token.
@@ -71,6 +89,8 @@ pub struct Done {
     pub reused: usize,
     /// Tokens chosen, the one that ended the turn included.
     pub answered: usize,
+    /// The pooled hidden state, if that was asked for.
+    pub embedding: Option<Vec<f32>>,
 }
 
 /// Why an answer ended.
@@ -97,13 +117,16 @@ impl Request {
             max_tokens: None,
             ignore_eos: false,
             reader: Reader::ids(),
+            guide: None,
+            prompt_logprobs: None,
+            pooling: None,
         }
     }
 
     /// Can it be run at all?
     pub(crate) fn check(&self, limits: &Limits) -> Result<()> {
         self.sampling.check()?;
-        if self.max_tokens == Some(0) {
+        if self.max_tokens == Some(0) && !self.only_reads() {
             return Err(Error::Parameter { name: "max_tokens", found: "0".into(), wanted: "at least 1" });
         }
         if self.prompt.is_empty() {
@@ -112,7 +135,7 @@ impl Request {
         if let Some(&id) = self.prompt.iter().find(|id| **id as usize >= limits.vocab) {
             return Err(Error::UnknownToken { id, vocab: limits.vocab });
         }
-        if self.prompt.len() >= limits.context {
+        if self.prompt.len() + usize::from(!self.only_reads()) > limits.context {
             return Err(Error::PromptTooLong { prompt: self.prompt.len(), context: limits.context });
         }
         match blocks_for(self.most(limits.context)) {
@@ -121,9 +144,15 @@ impl Request {
         }
     }
 
+    /// There is to be no answer.
+    pub(crate) fn only_reads(&self) -> bool {
+        self.pooling.is_some() || self.prompt_logprobs.is_some() && self.max_tokens == Some(0)
+    }
+
     /// Most tokens of prompt and answer together.
     pub(crate) fn most(&self, context: usize) -> usize {
-        let wanted = self.max_tokens.map_or(context, |n| self.prompt.len().saturating_add(n));
+        let answer = if self.only_reads() { Some(0) } else { self.max_tokens };
+        let wanted = answer.map_or(context, |n| self.prompt.len().saturating_add(n));
         wanted.min(context)
     }
 }

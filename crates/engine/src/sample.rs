@@ -1,7 +1,7 @@
 //! From logits to a token: seeded and pure.
 //!
 //! The order is fixed and the same for every backend:
-//! 1. `logit_bias` is added (clamped to ±100); `never` tokens are excluded.
+//! 1. `logit_bias` is added (clamped to ±100); `never` tokens are excluded, and those that the request's guide forbids.
 //! 2. `repetition_penalty` p on every token of prompt and answer: a positive logit is divided by p, another multiplied.
 //! 3. `presence_penalty` and `frequency_penalty` x count are subtracted, for tokens of the answer only.
 //! 4. At temperature 0 the largest logit wins (the lowest id among equals), and the rest of the list does not apply.
@@ -14,6 +14,7 @@
 //! The draw depends on the seed and on how many tokens of the answer precede it, on nothing else.
 //! Logarithmic probabilities are those of the model itself, before step 1.
 
+use crate::guide::Allowed;
 use crate::{Error, Result};
 use shardwright_model::exec::{CANDIDATES, ExecError, RowOutput, Want};
 use std::cmp::Ordering;
@@ -175,6 +176,28 @@ impl Sampling {
     /// # Errors
     /// The row is not finite, or no token is left, or the row is not what [`Sampling::want`] asks for.
     pub fn choose(&self, row: &RowOutput, history: &History) -> Result<Option<Choice>> {
+        self.choose_among(row, history, None)
+    }
+
+    /// The same among the tokens that a guide allows.
+    pub(crate) fn choose_among(
+        &self,
+        row: &RowOutput,
+        history: &History,
+        allowed: Option<Allowed<'_>>,
+    ) -> Result<Option<Choice>> {
+        let may = |id: u32, logit: f64| {
+            logit.is_finite() && !self.never.contains(&id) && allowed.is_none_or(|a| a.contains(id))
+        };
+        if let RowOutput::Candidates { ids, logits, .. } = row
+            && self.is_greedy()
+            && self.logprobs.is_none()
+            && self.want() == Want::Candidates
+        {
+            // Best first, so that nothing is to be sorted or kept.
+            let best = ids.iter().zip(logits).find(|(id, logit)| may(**id, f64::from(**logit)));
+            return Ok(best.map(|(id, _)| Choice { token: *id, logprobs: None }));
+        }
         let (mut pool, log_sum_exp) = match row {
             RowOutput::NonFinite { at } => return Err(Error::non_finite(at)),
             RowOutput::Logits(logits) => (self.moved(logits, history)?, None),
@@ -184,7 +207,7 @@ impl Sampling {
             _ => return Err(ExecError(format!("a row lacks what was asked for: {:?}", self.want())).into()),
         };
         let answered = pool.len();
-        pool.retain(|(id, logit)| logit.is_finite() && !self.never.contains(id));
+        pool.retain(|(id, logit)| may(*id, *logit));
         if log_sum_exp.is_some() && pool.len() < answered.min(self.among()) {
             return Ok(None);
         }
@@ -282,7 +305,8 @@ fn keep_nucleus(pool: &mut Vec<Scored>, best: f64, p: f64) {
     }
 }
 
-fn logprobs(row: &RowOutput, log_sum_exp: Option<f32>, token: u32, n: usize) -> Logprobs {
+/// How likely a token and the `n` likeliest are. `log_sum_exp` is known where not all logits are.
+pub(crate) fn logprobs(row: &RowOutput, log_sum_exp: Option<f32>, token: u32, n: usize) -> Logprobs {
     let mut all: Vec<Scored> = match row {
         RowOutput::Logits(logits) => (0..).zip(logits.iter().map(|l| f64::from(*l))).collect(),
         RowOutput::Candidates { ids, logits, .. } => {

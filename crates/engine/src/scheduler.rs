@@ -136,7 +136,7 @@ impl Scheduler {
 
 /// At most so many more rows to a sequence, of those that are left.
 fn give(sequence: &mut Sequence, most: usize, left: &mut usize) {
-    let more = (sequence.pending() - sequence.share).min(most).min(*left);
+    let more = sequence.room().min(most).min(*left);
     sequence.share += more;
     *left -= more;
 }

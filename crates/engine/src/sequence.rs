@@ -1,12 +1,15 @@
 //! A request on its way: its tokens, its cache blocks, and what a step's answers do to it.
 
 use crate::pager::{Lease, Pager};
-use crate::request::{Done, Finish, Id, Part, Request};
-use crate::sample::History;
+use crate::request::{Done, Finish, Id, Part, Pooling, Request};
+use crate::sample::{History, Logprobs, logprobs};
 use crate::{Error, Result};
 use shardwright_model::exec::{BLOCK, RowOutput, StepBatch, Want};
 use std::collections::BTreeSet;
 use std::mem;
+
+/// Most rows of a step for which a sequence gets all logits, which are much to carry.
+const SCORED_ROWS: usize = 64;
 
 /// A request that waits or runs. One that is set back to waiting keeps everything but its cache.
 pub(crate) struct Sequence {
@@ -28,6 +31,10 @@ pub(crate) struct Sequence {
     lease: Lease,
     /// Candidates were too few for the next token.
     needs_logits: bool,
+    /// How likely the prompt's tokens were, as far as it is read; None: not asked for, or told.
+    scores: Option<Vec<Logprobs>>,
+    /// The sum of the hidden states to be pooled, as far as it is read.
+    pooled: Vec<f64>,
 }
 
 /// What came of an attempt to start.
@@ -53,6 +60,8 @@ impl Sequence {
             history: History::new(&request.sampling, &request.prompt),
             lease: pager.lease(&[]),
             needs_logits: false,
+            scores: request.prompt_logprobs.map(|_| Vec::new()),
+            pooled: Vec::new(),
             request,
         }
     }
@@ -62,6 +71,17 @@ impl Sequence {
         self.tokens.len() - self.cached
     }
 
+    /// Rows that it can take beyond its share.
+    pub(crate) fn room(&self) -> usize {
+        let most = if self.scores.is_some() { SCORED_ROWS } else { usize::MAX };
+        self.pending().min(most) - self.share
+    }
+
+    /// Are hidden states to come back?
+    pub(crate) fn wants_hidden(&self) -> bool {
+        self.request.pooling.is_some()
+    }
+
     pub(crate) fn cached(&self) -> usize {
         self.cached
     }
@@ -69,10 +89,11 @@ impl Sequence {
     /// Takes blocks for all its tokens and leaves `spare` to others.
     pub(crate) fn start(&mut self, pager: &Pager, spare: usize, running: &[Sequence]) -> Start {
         // The last token is always run: its row is the one that answers.
-        let before_last = self.tokens.len() - 1;
-        let mut lease = pager.lease(&self.tokens[..before_last]);
+        let runs_all = self.scores.is_some() || self.request.pooling == Some(Pooling::Mean);
+        let findable = if runs_all { 0 } else { self.tokens.len() - 1 };
+        let mut lease = pager.lease(&self.tokens[..findable]);
         let cached = lease.pages() * BLOCK;
-        if let Some(next) = self.tokens[..before_last].get(..cached + BLOCK)
+        if let Some(next) = self.tokens[..findable].get(..cached + BLOCK)
             && running.iter().any(|other| other.will_publish(next, pager))
         {
             return Start::Later;
@@ -92,6 +113,8 @@ impl Sequence {
     /// Gives its blocks back.
     pub(crate) fn set_back(&mut self, pager: &Pager) {
         (self.lease, self.cached, self.share) = (pager.lease(&[]), 0, 0);
+        self.scores.iter_mut().for_each(Vec::clear);
+        self.pooled.clear();
     }
 
     /// Room for the tokens known. False if there is none.
@@ -112,8 +135,7 @@ impl Sequence {
             batch.tokens.push(self.tokens[at]);
             batch.positions.push(at as u32);
             batch.sequences.push(sequence as u32);
-            let last = at + 1 == self.tokens.len();
-            batch.wants.push(if last { self.want() } else { Want::Nothing });
+            batch.wants.push(self.want(at));
         }
         if sequence == batch.tables.len() {
             batch.tables.push(Vec::new());
@@ -121,42 +143,98 @@ impl Sequence {
         self.lease.blocks().clone_into(&mut batch.tables[sequence]);
     }
 
-    fn want(&self) -> Want {
-        if self.needs_logits { Want::Logits } else { self.request.sampling.want() }
+    fn want(&self, at: usize) -> Want {
+        let last = at + 1 == self.tokens.len();
+        // Candidates are often none of those that a guide allows.
+        let all = self.needs_logits || self.request.guide.is_some();
+        match last && !self.request.only_reads() {
+            true if all => Want::Logits,
+            true => self.request.sampling.want(),
+            false if !last && self.scores.is_some() => Want::Logits,
+            false => Want::Nothing,
+        }
     }
 
-    /// Takes the answers to its share: perhaps a token, perhaps the end.
+    /// Takes the answers to its share: perhaps parts for the client, perhaps the end. `hidden` are its rows' hidden
+    /// states, if they came back.
     pub(crate) fn advance(
         &mut self,
         answers: &[RowOutput],
+        hidden: &[f32],
         ends: &BTreeSet<u32>,
-    ) -> Result<(Option<Part>, Option<Finish>)> {
+        parts: &mut impl FnMut(Part),
+    ) -> Result<Option<Finish>> {
         let bad = |a: &&RowOutput| matches!(a, RowOutput::NonFinite { .. });
         if let Some(RowOutput::NonFinite { at }) = answers.iter().find(bad) {
             return Err(Error::non_finite(at));
         }
+        self.score(answers);
+        self.pool(answers.len(), hidden);
         self.cached += answers.len();
         let Some(row) = answers.last().filter(|_| self.cached == self.tokens.len()) else {
             self.lease.publish(&self.tokens[..self.cached]);
-            return Ok((None, None));
+            return Ok(None);
         };
-        let Some(choice) = self.request.sampling.choose(row, &self.history)? else {
+        if let Some(scores) = self.scores.take() {
+            parts(Part::Prompt(scores));
+        }
+        if self.request.only_reads() {
+            self.lease.publish(&self.tokens);
+            return Ok(Some(Finish::MaxTokens));
+        }
+        self.answer(row, ends, parts)
+    }
+
+    /// How likely the tokens after these rows were.
+    fn score(&mut self, answers: &[RowOutput]) {
+        let (Some(scores), Some(n)) = (&mut self.scores, self.request.prompt_logprobs) else { return };
+        let next = &self.tokens[self.cached + 1..];
+        scores.extend(answers.iter().zip(next).map(|(row, token)| logprobs(row, None, *token, n)));
+    }
+
+    fn pool(&mut self, rows: usize, hidden: &[f32]) {
+        let Some(pooling) = self.request.pooling.filter(|_| rows > 0) else { return };
+        let width = hidden.len() / rows;
+        self.pooled.resize(width, 0.0);
+        for row in hidden.chunks_exact(width.max(1)) {
+            if pooling == Pooling::Last {
+                self.pooled.fill(0.0);
+            }
+            self.pooled.iter_mut().zip(row).for_each(|(sum, x)| *sum += f64::from(*x));
+        }
+    }
+
+    /// Chooses the next token by the last row.
+    fn answer(
+        &mut self,
+        row: &RowOutput,
+        ends: &BTreeSet<u32>,
+        parts: &mut impl FnMut(Part),
+    ) -> Result<Option<Finish>> {
+        let Request { guide, sampling, .. } = &mut self.request;
+        let allowed = guide.as_mut().map(|guide| guide.allowed()).transpose()?;
+        let Some(choice) = sampling.choose_among(row, &self.history, allowed)? else {
             // Run the row again: it writes the same cache row, and this time all logits come back.
             (self.needs_logits, self.cached) = (true, self.cached - 1);
-            return Ok((None, None));
+            return Ok(None);
         };
         self.lease.publish(&self.tokens[..self.cached]);
         self.needs_logits = false;
         self.history.push(choice.token);
         self.tokens.push(choice.token);
         if ends.contains(&choice.token) && !self.request.ignore_eos {
-            return Ok((None, Some(Finish::EndToken)));
+            return Ok(Some(Finish::EndToken));
         }
+        let complete = match &mut self.request.guide {
+            Some(guide) => guide.accept(choice.token)?,
+            None => false,
+        };
         let events = self.request.reader.push(choice.token);
-        Ok((Some(Part::Token { choice, events }), self.finish()))
+        parts(Part::Token { choice, events });
+        Ok(self.finish().or(complete.then_some(Finish::EndToken)))
     }
 
-    fn answered(&self) -> usize {
+    pub(crate) fn answered(&self) -> usize {
         self.tokens.len() - self.request.prompt.len()
     }
 
@@ -175,6 +253,10 @@ impl Sequence {
     pub(crate) fn done(&mut self, finish: Finish) -> Part {
         let (events, message) = mem::take(&mut self.request.reader).finish(finish);
         let (prompt, reused) = (self.request.prompt.len(), self.reused.unwrap_or(0));
-        Part::Done(Box::new(Done { finish, events, message, prompt, reused, answered: self.answered() }))
+        let rows = if self.request.pooling == Some(Pooling::Mean) { prompt } else { 1 };
+        let embedding = || self.pooled.iter().map(|sum| (sum / rows as f64) as f32).collect();
+        let embedding = self.request.pooling.map(|_| embedding());
+        let answered = self.answered();
+        Part::Done(Box::new(Done { finish, events, message, prompt, reused, answered, embedding }))
     }
 }

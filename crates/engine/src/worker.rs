@@ -89,7 +89,7 @@ impl Worker {
             }
             let replies = self.generator.step()?;
             replies.into_iter().for_each(|reply| self.deliver(reply));
-            self.shared.state().stats = self.generator.stats();
+            self.publish();
         }
         Ok(())
     }
@@ -109,12 +109,17 @@ impl Worker {
             true if self.stop.is_some() => return true,
             true => Duration::from_secs(3600),
         };
+        self.publish();
         match self.inbox.recv_timeout(wait) {
             Ok(event) => self.hear(event),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return false,
         }
         true
+    }
+
+    fn publish(&self) {
+        self.shared.state().stats = self.generator.stats();
     }
 
     fn hear(&mut self, event: Event) {

@@ -58,7 +58,7 @@ impl Answer {
         let mut tokens = Vec::new();
         let end = loop {
             match self.next() {
-                Part::Started { .. } => {}
+                Part::Started { .. } | Part::Prompt(_) => {}
                 Part::Token { choice, .. } => tokens.push(choice.token),
                 Part::Done(done) => break Ok(*done),
                 Part::Failed(e) => break Err(e),

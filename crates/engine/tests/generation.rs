@@ -170,6 +170,7 @@ fn requests_wait_for_room_in_order() {
                     assert_eq!((done.answered, done.finish), (70, Finish::MaxTokens));
                     ends.push(reply.id);
                 }
+                Part::Prompt(_) => panic!("nobody asked for it"),
                 Part::Failed(e) => panic!("{e}"),
             }
         }
@@ -352,7 +353,7 @@ fn j2_reasoning_is_told_apart_from_the_answer() {
     while !generator.is_idle() {
         for reply in generator.step().unwrap() {
             let events = match reply.part {
-                Part::Started { .. } => continue,
+                Part::Started { .. } | Part::Prompt(_) => continue,
                 Part::Token { events, .. } => events,
                 Part::Done(mut done) => {
                     let events = std::mem::take(&mut done.events);

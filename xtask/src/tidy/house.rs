@@ -84,7 +84,7 @@ pub(super) const ROOMS: &[Room] = &[
         package: "shardwright-engine",
         imports: &["shardwright-model", "shardwright-text"],
         tests: &["shardwright-gguf"],
-        outside: &["thiserror"],
+        outside: &["llguidance", "serde_json", "thiserror"],
         unsafe_in: &[],
     },
     Room {

@@ -4,6 +4,7 @@
 use shardwright_engine::generate::Generator;
 use shardwright_engine::reader::Reader;
 use shardwright_engine::request::{Done, Id, Part, Request};
+use shardwright_engine::sample::Logprobs;
 use shardwright_engine::{Error, Result};
 use shardwright_gguf::{Array, Meta, Strings, Value};
 use shardwright_model::exec::*;
@@ -204,7 +205,9 @@ impl Executor for Runner {
             let past: Vec<u32> = (0..=position).map(|p| self.cache[&place(p)]).collect();
             rows.push(self.answer(&past, batch.wants[i]));
         }
-        Ok(StepOutput { rows, hidden: Vec::new() })
+        // the hidden state of a row is its token
+        let hidden = || batch.tokens.iter().map(|t| *t as f32).collect();
+        Ok(StepOutput { rows, hidden: batch.want_hidden.then(hidden).unwrap_or_default() })
     }
 }
 
@@ -213,6 +216,7 @@ impl Executor for Runner {
 pub(crate) struct Outcome {
     pub(crate) deltas: Vec<String>,
     pub(crate) tokens: Vec<u32>,
+    pub(crate) prompt: Option<Vec<Logprobs>>,
     pub(crate) done: Box<Done>,
 }
 
@@ -226,12 +230,16 @@ fn texts(events: Vec<Event>) -> impl Iterator<Item = String> {
 /// Runs until idle; the outcomes by id.
 pub(crate) fn drain(generator: &mut Generator) -> BTreeMap<Id, Result<Outcome>> {
     let mut running: BTreeMap<Id, (Vec<String>, Vec<u32>)> = BTreeMap::new();
-    let mut over = BTreeMap::new();
+    let (mut over, mut prompts) = (BTreeMap::new(), BTreeMap::new());
     while !generator.is_idle() {
         for reply in generator.step().unwrap() {
             let (deltas, tokens) = running.entry(reply.id).or_default();
             match reply.part {
                 Part::Started { .. } => {}
+                Part::Prompt(found) => {
+                    assert!(tokens.is_empty(), "the prompt after the answer");
+                    prompts.insert(reply.id, found);
+                }
                 Part::Token { choice, events } => {
                     tokens.push(choice.token);
                     deltas.extend(texts(events));
@@ -240,7 +248,8 @@ pub(crate) fn drain(generator: &mut Generator) -> BTreeMap<Id, Result<Outcome>> 
                     deltas.extend(texts(std::mem::take(&mut done.events)));
                     let (deltas, tokens) = running.remove(&reply.id).unwrap();
                     assert_eq!(deltas.concat(), done.message.content, "streamed and whole differ");
-                    over.insert(reply.id, Ok(Outcome { deltas, tokens, done }));
+                    let prompt = prompts.remove(&reply.id);
+                    over.insert(reply.id, Ok(Outcome { deltas, tokens, prompt, done }));
                 }
                 Part::Failed(e) => {
                     over.insert(reply.id, Err::<Outcome, Error>(e));

@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         for reply in generator.step()? {
             match reply.part {
                 Part::Token { choice, .. } => ids.push(choice.token),
-                Part::Started { .. } | Part::Done(_) => {}
+                Part::Started { .. } | Part::Prompt(_) | Part::Done(_) => {}
                 Part::Failed(e) => bail!(e),
             }
         }

@@ -35,7 +35,7 @@ pub(crate) fn answers(generator: &mut Generator) -> BTreeMap<Id, Vec<u32>> {
         for reply in generator.step().unwrap() {
             match reply.part {
                 Part::Token { choice, .. } => all.entry(reply.id).or_default().push(choice.token),
-                Part::Started { .. } | Part::Done(_) => {}
+                Part::Started { .. } | Part::Prompt(_) | Part::Done(_) => {}
                 Part::Failed(e) => panic!("{e}"),
             }
         }

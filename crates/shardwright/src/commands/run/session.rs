@@ -174,7 +174,7 @@ impl Session {
             }
             for reply in replies {
                 let events = match &reply.part {
-                    Part::Started { .. } => continue,
+                    Part::Started { .. } | Part::Prompt(_) => continue,
                     Part::Token { events, .. } => events,
                     Part::Done(done) => &done.events,
                     Part::Failed(_) => &Vec::new(),
@@ -182,7 +182,7 @@ impl Session {
                 first.get_or_insert_with(Instant::now);
                 events.iter().try_for_each(|event| screen.show(event))?;
                 match reply.part {
-                    Part::Started { .. } | Part::Token { .. } => {}
+                    Part::Started { .. } | Part::Prompt(_) | Part::Token { .. } => {}
                     Part::Failed(e) => {
                         screen.end()?;
                         return Err(e.into());

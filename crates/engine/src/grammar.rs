@@ -1,0 +1,182 @@
+//! Grammars that an answer must keep to: JSON schemas, regular expressions, Lark grammars, by way of `llguidance`.
+
+use crate::guide::{Allowed, Guide};
+use crate::{Error, Result};
+use llguidance::api::{ParserLimits, TopLevelGrammar};
+use llguidance::toktrie::{ApproximateTokEnv, SimpleVob, TokEnv, TokRxInfo, TokTrie};
+use llguidance::{Matcher, ParserFactory};
+use serde_json::Value as Json;
+use shardwright_text::tokenizer::Tokenizer;
+use std::fmt;
+use std::sync::Arc;
+
+/// Most bytes of a grammar.
+const MOST_BYTES: usize = 1 << 20;
+
+/// Deepest nesting of brackets in a grammar. Parsers descend as deep, and have only so much stack.
+const DEEPEST: usize = 100;
+
+/// Most characters of what a grammar's error says; it may quote the grammar.
+const MOST_WORDS: usize = 300;
+
+/// The form of an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Grammar {
+    /// JSON that fits a schema.
+    JsonSchema(Json),
+    /// A regular expression for the whole answer.
+    Regex(String),
+    /// A grammar in `llguidance`'s variant of Lark. `<name>` stands for a control token of that name.
+    Lark(String),
+}
+
+/// Compiles grammars for one vocabulary. Cheap to clone.
+#[derive(Clone)]
+pub struct Grammars(Arc<ParserFactory>);
+
+impl fmt::Debug for Grammars {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grammars").finish_non_exhaustive()
+    }
+}
+
+impl Grammars {
+    /// For the tokens of a model with `vocab` of them. Takes a moment: a table of all tokens is made.
+    ///
+    /// # Errors
+    /// The vocabulary has no end token, or does not fit the model's.
+    pub fn new(tokenizer: &Tokenizer, vocab: usize) -> Result<Grammars> {
+        let unusable = |why: String| Error::Grammar { kind: "vocabulary", why };
+        let ends = tokenizer.end_tokens();
+        let Some(&end) = ends.first() else {
+            return Err(unusable("it has no token that ends an answer".into()));
+        };
+        if ends.iter().any(|id| *id as usize >= vocab) {
+            return Err(unusable(format!("an end token is not among the model's {vocab}")));
+        }
+        let ids = u32::try_from(vocab).map_err(|_| unusable(format!("{vocab} tokens are too many")))?;
+        let words: Vec<Vec<u8>> = (0..ids).map(|id| word(tokenizer, id)).collect();
+        let trie = TokTrie::from(&TokRxInfo::new(ids, end), &words).with_eos_tokens(ends);
+        let env: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
+        let mut factory = ParserFactory::new_simple(&env).map_err(|e| unusable(one_line(&e)))?;
+        *factory.limits_mut() = ParserLimits { verbose_errors: false, ..ParserLimits::default() };
+        factory.quiet();
+        Ok(Grammars(Arc::new(factory)))
+    }
+
+    /// A guide for one answer. Large grammars take a while: not for a thread that serves others.
+    ///
+    /// # Errors
+    /// The grammar is wrong, or too large, or no text at all fits it.
+    pub fn guide(&self, grammar: &Grammar) -> Result<Box<dyn Guide>> {
+        let kind = grammar.kind();
+        let wrong = |why: String| Error::Grammar { kind, why };
+        grammar.check_size().map_err(wrong)?;
+        let grammar = match grammar {
+            Grammar::JsonSchema(schema) => TopLevelGrammar::from_json_schema(schema.clone()),
+            Grammar::Regex(regex) => TopLevelGrammar::from_regex(regex),
+            Grammar::Lark(lark) => TopLevelGrammar::from_lark(lark.clone()),
+        };
+        let parser = self.0.create_parser(grammar).map_err(|e| wrong(one_line(&e)))?;
+        let mut guide = Parser { matcher: Matcher::new(Ok(parser)), allowed: SimpleVob::new() };
+        if guide.allowed().map_err(|e| wrong(e.to_string()))?.0.iter().all(|word| *word == 0) {
+            return Err(wrong("no text fits it".into()));
+        }
+        Ok(Box::new(guide))
+    }
+}
+
+/// The bytes of a token as a grammar sees it; none for what must never be said.
+fn word(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
+    let bytes = tokenizer.token_bytes(id);
+    if tokenizer.unusable_tokens().binary_search(&id).is_ok() {
+        Vec::new()
+    } else if tokenizer.is_control(id) {
+        [&[TokTrie::SPECIAL_TOKEN_MARKER], bytes].concat()
+    } else {
+        bytes.to_vec()
+    }
+}
+
+impl Grammar {
+    fn kind(&self) -> &'static str {
+        match self {
+            Grammar::JsonSchema(_) => "JSON schema",
+            Grammar::Regex(_) => "regular expression",
+            Grammar::Lark(_) => "grammar",
+        }
+    }
+
+    fn check_size(&self) -> std::result::Result<(), String> {
+        let (bytes, depth) = match self {
+            Grammar::JsonSchema(schema) => (schema.to_string().len(), json_depth(schema)),
+            Grammar::Regex(text) | Grammar::Lark(text) => (text.len(), text_depth(text)),
+        };
+        if bytes > MOST_BYTES {
+            return Err(format!("it has {bytes} bytes, more than {MOST_BYTES}"));
+        }
+        match depth > DEEPEST {
+            true => Err(format!("it nests {depth} deep, more than {DEEPEST}")),
+            false => Ok(()),
+        }
+    }
+}
+
+fn json_depth(json: &Json) -> usize {
+    let mut deepest = 0;
+    let mut left = vec![(json, 1)];
+    while let Some((json, depth)) = left.pop() {
+        deepest = deepest.max(depth);
+        match json {
+            Json::Array(items) => left.extend(items.iter().map(|item| (item, depth + 1))),
+            Json::Object(fields) => left.extend(fields.values().map(|value| (value, depth + 1))),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+/// Brackets open at a time, at most; those that stand for themselves are counted too.
+fn text_depth(text: &str) -> usize {
+    let (mut open, mut deepest) = (0usize, 0);
+    for byte in text.bytes() {
+        match byte {
+            b'(' | b'[' | b'{' => open += 1,
+            b')' | b']' | b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(open);
+    }
+    deepest
+}
+
+/// The first line of what went wrong, without what may follow of the parser's state.
+fn one_line(error: &impl ToString) -> String {
+    let text = error.to_string();
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no reason given");
+    line.chars().take(MOST_WORDS).collect()
+}
+
+/// Follows an answer through a grammar.
+struct Parser {
+    matcher: Matcher,
+    allowed: SimpleVob,
+}
+
+impl fmt::Debug for Parser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parser").field("stopped", &self.matcher.is_stopped()).finish_non_exhaustive()
+    }
+}
+
+impl Guide for Parser {
+    fn allowed(&mut self) -> Result<Allowed<'_>> {
+        self.allowed = self.matcher.compute_mask_or_eos().map_err(|e| Error::Guide(one_line(&e)))?;
+        Ok(Allowed(self.allowed.as_slice()))
+    }
+
+    fn accept(&mut self, token: u32) -> Result<bool> {
+        self.matcher.consume_token(token).map_err(|e| Error::Guide(one_line(&e)))?;
+        Ok(self.matcher.is_stopped())
+    }
+}
