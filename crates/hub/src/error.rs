@@ -57,10 +57,11 @@ pub enum Error {
     Stopped,
     #[error("{repo} is not in the cache {}{}", folder.display(), if *.offline { ", and HF_HUB_OFFLINE forbids to fetch it" } else { "" })]
     NotCached { repo: String, folder: PathBuf, offline: bool },
-    #[error("{}: {source}", path.display())]
-    Io { path: PathBuf, source: io::Error },
-    #[error("{name}: {source}")]
-    File { name: String, source: Box<Error> },
+    #[error("{}: {why}", path.display())]
+    Io { path: PathBuf, why: io::Error },
+    // Not a `source`: the text has it already, and whoever prints the chain would say it twice.
+    #[error("{name}: {why}")]
+    File { name: String, why: Box<Error> },
 }
 
 impl Error {
@@ -79,14 +80,14 @@ impl Error {
 
     /// Says which file it was.
     pub(crate) fn in_file(self, name: &str) -> Error {
-        Error::File { name: name.to_owned(), source: Box::new(self) }
+        Error::File { name: name.to_owned(), why: Box::new(self) }
     }
 
     /// For `map_err` of whatever was done with `path`.
     pub(crate) fn at(path: &Path) -> impl Fn(io::Error) -> Error + '_ {
-        |source| match source.kind() {
+        |why| match why.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::Full { path: path.into() },
-            _ => Error::Io { path: path.into(), source },
+            _ => Error::Io { path: path.into(), why },
         }
     }
 }

@@ -133,6 +133,8 @@ fn wrong_ranges_are_not_believed() {
         let dir = tempfile::tempdir().unwrap();
         let path = fetch(&settings(&server, dir.path()), "o/r", &Log::default()).unwrap();
         assert!(fs::read(path).unwrap() == one());
+        let ranges = server.seen("/cdn/").iter().map(|r| r.headers.contains_key("range")).collect::<Vec<_>>();
+        assert_eq!(ranges, [false, true, false], "begun anew");
     }
 }
 

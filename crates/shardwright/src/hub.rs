@@ -54,8 +54,9 @@ impl Watch for Screen<'_> {
         };
         log::info!("fetching {names} of {}, {}", self.wanted, bytes(missing));
         let bar = |(name, size): &(&str, u64)| {
-            let style =
-                ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
+            let style = ProgressStyle::with_template(
+                "{msg} {wide_bar} {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}",
+            );
             let name = name.rsplit('/').next().unwrap_or_default().to_owned();
             ProgressBar::new(*size).with_style(style.expect("the template is constant")).with_message(name)
         };
