@@ -1,12 +1,12 @@
 //! Matrices: projections, one small matrix a head, and the logits.
 
-use super::product::{Factors, Job, in_order, products, tiles};
+use super::product::{Factors, Job, in_order, line_up, products, tiles};
 use super::rounded::{RUN, Rounded};
 use super::tile::Picked;
 use crate::rank::Step;
 use crate::rows::Rows;
 use crate::scratch::sized;
-use crate::simd::{LANES, Sixteen};
+use crate::simd::Sixteen;
 use crate::weights::Stored;
 
 /// Memory between the steps of a product.
@@ -59,9 +59,7 @@ pub(crate) fn per_head(step: &Step<'_>, w: &Stored, x: Rows<'_>, out: &mut [f32]
     let n = w.rows();
     step.team.fill(out, n, |unit, out| {
         let (i, copy) = (unit / w.copies(), unit % w.copies());
-        for (t, out) in out.chunks_mut(LANES).enumerate() {
-            out.copy_from_slice(&tiles[copy * each + t * x.count + i][..out.len()]);
-        }
+        line_up(&tiles[copy * each + i..], x.count, out);
     });
 }
 

@@ -91,13 +91,23 @@ impl Factors<'_> {
     }
 }
 
+/// Every `stride`-th vector, one behind the other.
+pub(crate) fn line_up(tiles: &[Sixteen], stride: usize, out: &mut [f32]) {
+    let (whole, rest) = out.as_chunks_mut::<LANES>();
+    let mut tiles = tiles.iter().step_by(stride);
+    for (out, tile) in whole.iter_mut().zip(&mut tiles) {
+        *out = *tile;
+    }
+    if let Some(tile) = tiles.next() {
+        rest.copy_from_slice(&tile[..rest.len()]);
+    }
+}
+
 /// From tiles to `m` rows of `n` outputs, plus a bias if there is one.
 pub(crate) fn in_order(step: &Step<'_>, tiles: &[Sixteen], bias: Option<&[f32]>, m: usize, out: &mut [f32]) {
     let n = out.len() / m.max(1);
     step.team.fill(out, n, |i, out| {
-        for (t, out) in out.chunks_mut(LANES).enumerate() {
-            out.copy_from_slice(&tiles[t * m + i][..out.len()]);
-        }
+        line_up(&tiles[i..], m, out);
         if let Some(bias) = bias {
             out.iter_mut().zip(bias).for_each(|(o, b)| *o += b);
         }
