@@ -226,7 +226,7 @@ impl fmt::Display for UnknownType {
 }
 
 /// A name from a file, fit for one line on a terminal: control characters escaped, cut after 100 characters.
-pub(crate) fn short(name: &str) -> String {
+pub fn short(name: &str) -> String {
     let mut text: String = name.chars().take(100).flat_map(char::escape_debug).collect();
     if name.chars().nth(100).is_some() {
         text.push('…');
@@ -234,8 +234,15 @@ pub(crate) fn short(name: &str) -> String {
     text
 }
 
+/// Types that are named in one error; a hostile file has any number.
+const LISTED: usize = 4;
+
 fn list(types: &[UnknownType]) -> String {
-    types.iter().map(UnknownType::to_string).collect::<Vec<_>>().join("; ")
+    let mut text = types.iter().take(LISTED).map(UnknownType::to_string).collect::<Vec<_>>().join("; ");
+    if types.len() > LISTED {
+        text += &format!("; and {} more types", types.len() - LISTED);
+    }
+    text
 }
 
 fn version_advice(version: u32) -> &'static str {

@@ -18,7 +18,7 @@ mod values;
 mod write;
 
 pub use convert::{Conversion, convert};
-pub use error::{Error, Place, Result, UnknownType};
+pub use error::{Error, Place, Result, UnknownType, short};
 pub use header::{Header, RawTensor, parse_header};
 pub use meta::{FromScalar, FromValue, ListItem, Meta, Scalar};
 pub use quant::QuantType;

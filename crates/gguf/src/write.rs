@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, short};
 use crate::header::{DEFAULT_ALIGNMENT, MAX_ALIGNMENT, MAX_KEY, MAX_NAME, align_up, size};
 use crate::meta::Meta;
 use crate::quant::QuantType;
@@ -76,17 +76,19 @@ impl Writer {
     pub fn tensor(&mut self, name: &str, quant: QuantType, ne: &[u64]) -> Result<()> {
         if name.is_empty() || name.len() as u64 > MAX_NAME {
             return fail(format!(
-                "tensor `{name}`: the name has {} bytes, expected 1 to {MAX_NAME}",
+                "tensor `{}`: the name has {} bytes, expected 1 to {MAX_NAME}",
+                short(name),
                 name.len()
             ));
         }
         if !(1..=4).contains(&ne.len()) || ne.contains(&0) {
+            let name = short(name);
             return fail(format!("tensor `{name}`: dimensions {ne:?}, expected 1 to 4 and none of them 0"));
         }
         let mut four = [1; 4];
         four[..ne.len()].copy_from_slice(ne);
-        let bytes =
-            size(quant, &four).map_err(|why| Error::Write { why: format!("tensor `{name}`: {why}") })?;
+        let bytes = size(quant, &four)
+            .map_err(|why| Error::Write { why: format!("tensor `{}`: {why}", short(name)) })?;
         self.tensors.push(TensorSpec { name: name.to_owned(), quant, ne: ne.to_vec(), bytes });
         Ok(())
     }
@@ -116,7 +118,8 @@ impl Writer {
                 if written != tensor.bytes {
                     return fail(format!(
                         "tensor `{}`: {written} bytes were given, expected {}",
-                        tensor.name, tensor.bytes
+                        short(&tensor.name),
+                        tensor.bytes
                     ));
                 }
             }
@@ -177,7 +180,7 @@ impl Writer {
         let mut names: Vec<&str> = self.tensors.iter().map(|t| t.name.as_str()).collect();
         names.sort_unstable();
         match names.windows(2).find(|w| w[0] == w[1]) {
-            Some(w) => fail(format!("tensor `{}` is there twice", w[0])),
+            Some(w) => fail(format!("tensor `{}` is there twice", short(w[0]))),
             None => Ok(()),
         }
     }

@@ -164,6 +164,8 @@ fn tensor_records() -> Vec<Case> {
     let pair = |second: &str, offset| vec![tensor("a", &[32], 0, 0), tensor(second, &[32], 0, offset)];
     let mut cut = a(&[32], 0, 0, 128);
     cut.truncate(70);
+    // found by fuzzing: each unknown type got its line
+    let many_types = (0..1000).map(|i| tensor(&i.to_string(), &[32], 200 + i, 0)).collect();
     let mut short = a(&[32], 0, 0, 128);
     short.pop();
     vec![
@@ -184,6 +186,7 @@ fn tensor_records() -> Vec<Case> {
         ("one_byte_short", short, "tensor `a`", "past the end of the file"),
         ("larger_than_file", a(&[1 << 40], 0, 0, 128), "tensor `a`", "past the end of the file"),
         ("type_200", a(&[32], 200, 0, 128), "`a`", "200 (unknown"),
+        ("types_1000", with_tensors(many_types, 0), "`0`", "and 996 more types"),
         ("type_removed", a(&[32], 4, 0, 128), "`a`", "4 = Q4_2 (removed"),
         ("type_of_a_fork", a(&[32], 153, 0, 128), "`a`", "153 = IQ2_KT (known to ik_llama.cpp only"),
         (

@@ -97,6 +97,9 @@ fn what_cannot_be_written_is_refused() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left of a failed attempt");
     writer.tensor("a", QuantType::F32, &[1]).unwrap();
     check(writer.write(&path, |_, _| Ok(())).map(|_| ()), "tensor `a` is there twice");
+    let mut hostile = Writer::new(Meta::new()).unwrap();
+    (0..2).for_each(|_| hostile.tensor("\u{1b}[2J\n", QuantType::F32, &[1]).unwrap());
+    check(hostile.write_sparse(&path).map(|_| ()), "tensor `\\u{1b}[2J\\n` is there twice");
     let nowhere = writer.write_sparse(Path::new("/nonexistent/x.gguf")).unwrap_err();
     assert!(matches!(nowhere, Error::Write { .. } | Error::File { .. }), "{nowhere}");
 }

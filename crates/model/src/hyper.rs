@@ -2,7 +2,7 @@
 
 use crate::op::{Gating, GroupScore, Rope, RopeStyle, Routing};
 use crate::{Error, Result};
-use shardwright_gguf::{FromValue, Meta, Value};
+use shardwright_gguf::{FromValue, Meta, Value, short};
 use std::sync::Arc;
 
 /// A file's header as seen by an architecture: its keys, and whether a tensor is there.
@@ -340,8 +340,9 @@ impl Source<'_> {
     /// # Errors
     /// If the scaling is unknown or its numbers make no sense.
     pub fn rope(&self, style: RopeStyle, rotated: usize, mla: bool) -> Result<Rope> {
-        if rotated == 0 || rotated % 2 == 1 {
-            return Err(wrong(self.key("rope.dimension_count")?, rotated, "even and not zero"));
+        if rotated == 0 || rotated % 2 == 1 || rotated > MAX_ROTATED {
+            let wanted = format!("even, from 2 to {MAX_ROTATED}");
+            return Err(wrong(self.key("rope.dimension_count")?, rotated, wanted));
         }
         let base = self.may::<f32>("rope.freq_base")?.unwrap_or(10_000.0) as f64;
         if base <= 0.0 {
@@ -396,13 +397,16 @@ impl Source<'_> {
                 beta_fast: self.may("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0),
                 beta_slow: self.may("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0),
             })),
-            Some(other) => Err(wrong(self.key("rope.scaling.type")?, other, "none, linear or yarn")),
+            Some(other) => Err(wrong(self.key("rope.scaling.type")?, short(other), "none, linear or yarn")),
         }
     }
 }
 
 /// No size in a header may be larger; keeps every product of two far from overflow.
 const MAX_SIZE: usize = 1 << 28;
+
+/// No head rotates more elements: their frequencies are computed before any tensor is looked at.
+const MAX_ROTATED: usize = 1 << 16;
 
 enum Scaling {
     None,
@@ -450,6 +454,8 @@ impl Source<'_> {
         let key = self.may_size("attention.key_length")?.unwrap_or(even);
         let rotated = self.may_size("rope.dimension_count")?.unwrap_or(key);
         self.between("rope.dimension_count", rotated, 1, key)?;
+        let value = self.may_size("attention.value_length")?.unwrap_or(even);
+        self.between("attention.value_length", value, 1, MAX_SIZE)?;
         let scale: Option<f32> = self.may("attention.scale")?.filter(|s| *s != 0.0);
         let fused = self.layer_has("attn_qkv.weight", false)?;
         let fused_bias = fused && self.layer_has("attn_qkv.bias", false)?;
@@ -464,7 +470,7 @@ impl Source<'_> {
             heads,
             kv_heads,
             key,
-            value: self.may_size("attention.value_length")?.unwrap_or(even),
+            value,
             scale: scale.unwrap_or((1.0 / (key as f64).sqrt()) as f32),
             rope: self.rope(style, rotated, false)?,
             rope_factors: self.has("rope_freqs.weight", false),
@@ -496,6 +502,7 @@ impl Source<'_> {
         };
         self.between("rope.dimension_count", rotated, 2, head - 1)?;
         let q_rank: usize = self.may("attention.q_lora_rank")?.unwrap_or(0);
+        self.between("attention.q_lora_rank", q_rank, 0, MAX_SIZE)?;
         let direct = q_rank == 0 || self.layer_has("attn_q.weight", false)?;
         Ok(Mla {
             heads,

@@ -286,3 +286,27 @@ fn close_names_and_impossible_numbers_are_refused() {
     check("tiny-deepseek2", &deepseek("rope.dimension_count"), 33u32.into(), "");
     check("tiny-glm-dsa", "glm-dsa.nextn_predict_layers", 4u32.into(), "0 to 3");
 }
+
+/// Found by fuzzing, or on the way to it.
+#[test]
+fn hostile_numbers_and_names_are_refused_in_one_short_line() {
+    let check = |name: &str, keys: &[(&str, Value)], want: &str| {
+        let mut m = meta(name, &["value_length", "expert_feed_forward_length"], &[]);
+        keys.iter().for_each(|(k, v)| m.set(k, v.clone()));
+        let start = std::time::Instant::now();
+        let text = read(&m, &[]).unwrap_err().to_string();
+        assert!(text.contains(want) && text.len() < 400 && !text.contains(char::is_control), "{text:?}");
+        assert!(start.elapsed().as_secs() < 1, "{want} took {:?}", start.elapsed());
+    };
+    let hostile = || Value::from("\u{1b}[2J\n".repeat(999).as_str());
+    check("tiny-llama", &[("general.architecture", hostile())], "\\u{1b}[2J\\n");
+    check("tiny-llama", &[("llama.rope.scaling.type", hostile())], "none, linear or yarn");
+    // frequencies of half a gigabyte, before any tensor was looked at
+    let wide = Value::from(1u32 << 28);
+    let keys = [("llama.attention.key_length", wide.clone()), ("llama.rope.dimension_count", wide)];
+    check("tiny-llama", &keys, "even, from 2 to 65536");
+    check("tiny-llama", &[("llama.embedding_length", 7u32.into())], "llama.attention.value_length");
+    let rank = ("deepseek2.attention.q_lora_rank", Value::from(u64::MAX));
+    check("tiny-deepseek2", &[("deepseek2.attention.value_length", 256u32.into()), rank], "0 to 268435456");
+    check("tiny-glm4moe", &[("glm4moe.feed_forward_length", 1u32.into())], "expert_feed_forward_length");
+}

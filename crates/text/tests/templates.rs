@@ -12,7 +12,7 @@ use shardwright_text::template::{ChatTemplate, Rendered, TemplateInput};
 use shardwright_text::tokenizer::{Markers, Tokenizer};
 
 mod common;
-use common::Vocabulary;
+use common::{Vocabulary, busy};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/templates")
@@ -296,11 +296,17 @@ fn hostile_templates_end_with_an_error() {
         "{% set ns = namespace(x=[1]) %}{% set _ = ns.x.append(ns.x) %}{{ ns.x }}",
         "{% set ns = namespace(x=[1]) %}{% for i in range(40) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x | tojson }}",
         "{% set ns = namespace(x=[1]) %}{% for i in range(300) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x | tojson }}",
+        "{% set ns = namespace(x=[]) %}{% for i in range(99999) %}{% set _ = ns.x.append(i) %}{% endfor %}{% for i in range(99999) %}{% set _ = ns.x.append(ns.x.pop(0)) %}{% endfor %}",
         "{{ 1 | nosuch }}",
         "{% if %}",
         "{% include 'secret' %}",
     ] {
+        let start = busy();
         assert!(matches!(render(source, &json!([]), &json!([]), None), Err(Error::Template(_))), "{source}");
+        // compiled and tried on two conversations, then rendered: four times the fuel
+        let spent = busy() - start;
+        println!("{spent:?} {source}");
+        assert!(spent.as_secs() < 10, "{source} took {spent:?}");
     }
 }
 

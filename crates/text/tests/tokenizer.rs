@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use serde_json::Value;
@@ -11,7 +11,7 @@ use shardwright_text::template::Segment;
 use shardwright_text::tokenizer::{Special, Tokenizer, TokenizerOptions};
 
 mod common;
-use common::Vocabulary;
+use common::{Vocabulary, busy};
 
 fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data")
@@ -154,14 +154,6 @@ fn t2_segments_do_not_change_how_text_is_split() {
     }
 }
 
-/// Time that this thread spent on a processor, so that other work on the machine does not count.
-fn busy() -> Duration {
-    static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
-    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
-    let nanos = stat.and_then(|s| s.split(' ').next()?.parse().ok());
-    nanos.map_or_else(|| START.elapsed(), Duration::from_nanos)
-}
-
 #[test]
 fn t3_long_inputs_take_near_linear_time() {
     let tiny = open(&data().join("models/glm-dsa-tp8-kq.gguf"));
@@ -236,6 +228,9 @@ fn broken_vocabularies_are_refused_by_key() {
         assert!(message.contains(expected), "{message}, expected to name {expected}");
     };
     check(&|m| m.set("tokenizer.ggml.model", "wordpiece"), "wordpiece");
+    // found by fuzzing: a name went to the terminal as it was
+    check(&|m| m.set("tokenizer.ggml.model", "\u{1b}[2J\n"), "`\\u{1b}[2J\\n`");
+    check(&|m| m.set("tokenizer.ggml.pre", "\u{1b}[2J\n"), "`\\u{1b}[2J\\n`");
     check(&|m| m.set("tokenizer.ggml.token_type", vec![1i32; 3]), "tokenizer.ggml.token_type");
     check(&|m| m.set("tokenizer.ggml.token_type", vec![9i32; 258]), "is 9 for token 0");
     check(&|m| m.set("tokenizer.ggml.eos_token_id", 258u32), "tokenizer.ggml.eos_token_id");

@@ -17,7 +17,7 @@ pub(super) fn read(s: &Source<'_>) -> Result<Hyper> {
     }
     let gqa = s.gqa(RopeStyle::HalfSplit)?;
     let used = s.size("expert_used_count")?;
-    let fallback = s.may_size("feed_forward_length")?.map(|n| n / used);
+    let fallback = s.may_size("feed_forward_length")?.map(|n| n / used).filter(|n| *n > 0);
     let moe = s.moe(Gating::Sigmoid, fallback)?;
     Ok(Hyper { ffn_norm: "post_attention_norm", ..s.hyper("glm4moe", Attention::Gqa(gqa), moe)? })
 }

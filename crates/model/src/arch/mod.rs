@@ -9,6 +9,7 @@ mod qwen;
 use crate::hyper::{Hyper, Source};
 use crate::op::Description;
 use crate::{Error, Result, blocks};
+use shardwright_gguf::short;
 
 /// An architecture: its name in files and how its numbers are read. All are [`blocks::decoder`]s.
 #[derive(Debug)]
@@ -50,6 +51,7 @@ pub fn read(source: &Source<'_>) -> Result<Hyper> {
         Some(arch) => (arch.read)(source),
         None => {
             let hint = CLOSE.iter().find(|c| c.0 == found).map_or(String::new(), |c| format!("; {}", c.1));
+            let found = short(&found);
             Err(Error::Architecture { found, supported: ARCHS.map(|a| a.name).join(", "), hint })
         }
     }

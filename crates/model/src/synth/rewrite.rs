@@ -2,7 +2,7 @@
 
 use super::{Layout, put_all};
 use crate::{Error, Result};
-use shardwright_gguf::{Meta, QuantType, Reader, TensorInfo};
+use shardwright_gguf::{Meta, QuantType, Reader, TensorInfo, short};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
@@ -114,11 +114,12 @@ fn alike(name: &str, parts: &[&TensorInfo]) -> Result<()> {
     match parts.iter().find(|p| shape(p) != shape(parts[0])) {
         None => Ok(()),
         Some(p) => Err(Error::Synth(format!(
-            "`{name}` needs parts of one type and row length, but `{}` is {} {:?} and `{}` {} {:?}",
-            parts[0].name,
+            "`{}` needs parts of one type and row length, but `{}` is {} {:?} and `{}` {} {:?}",
+            short(name),
+            short(&parts[0].name),
             parts[0].quant,
             parts[0].dims(),
-            p.name,
+            short(&p.name),
             p.quant,
             p.dims()
         ))),

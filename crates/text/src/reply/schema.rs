@@ -119,7 +119,7 @@ fn collect(schema: &Value, root: &Value, budget: &mut usize) -> u8 {
         kinds |= NULL;
     }
     for key in ["anyOf", "oneOf", "allOf"] {
-        for branch in schema.get(key).and_then(Value::as_array).into_iter().flatten() {
+        for branch in schema.get(key).and_then(Value::as_array).into_iter().flatten().take(*budget) {
             kinds |= collect(branch, root, budget);
         }
     }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use serde_json::{Map, Value as Json, json};
+use shardwright_gguf::short;
 
 use super::{ChatTemplate, TemplateInput};
 
@@ -63,7 +64,7 @@ pub(super) fn with_arguments<'a>(
             if let Err(why) = convert(arguments, wanted) {
                 warnings.push(format!(
                     "message {at}: the arguments of the call of `{}` {why}; taken as {{}}",
-                    name.escape_debug()
+                    short(&name)
                 ));
             }
         }

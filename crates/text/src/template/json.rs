@@ -106,7 +106,7 @@ impl Writer<'_, '_, '_> {
         }
         self.block(['{', '}'], depth, &pairs, |writer, (name, value)| {
             writer.text(name)?;
-            writer.out.push_str(&writer.key.clone());
+            writer.layout(&writer.key.clone(), 1)?;
             writer.value(value, depth + 1)
         })
     }
@@ -122,23 +122,31 @@ impl Writer<'_, '_, '_> {
         self.out.push(open);
         for (i, item) in items.iter().enumerate() {
             if i > 0 {
-                self.out.push_str(&self.item.clone());
+                self.layout(&self.item.clone(), 1)?;
             }
-            self.line(depth + 1);
+            self.line(depth + 1)?;
             each(self, item)?;
         }
         if !items.is_empty() {
-            self.line(depth);
+            self.line(depth)?;
         }
         self.out.push(close);
         Ok(())
     }
 
-    fn line(&mut self, depth: usize) {
-        if let Some(indent) = &self.indent {
+    fn line(&mut self, depth: usize) -> Result<(), Error> {
+        if let Some(indent) = self.indent.clone() {
             self.out.push('\n');
-            self.out.push_str(&indent.repeat(depth));
+            self.layout(&indent, depth)?;
         }
+        Ok(())
+    }
+
+    /// Separators and indents are the template's own texts, of any length, and are written for every item.
+    fn layout(&mut self, text: &str, times: usize) -> Result<(), Error> {
+        self.state.consume_fuel(text.len().saturating_mul(times) as u64 / 64)?;
+        (0..times).for_each(|_| self.out.push_str(text));
+        Ok(())
     }
 
     fn text(&mut self, text: &str) -> Result<(), Error> {

@@ -175,7 +175,7 @@ impl Object for List {
 
     fn call_method(
         self: &Arc<Self>,
-        _: &mut State<'_, '_>,
+        state: &mut State<'_, '_>,
         method: &str,
         args: &[Value],
     ) -> Result<Value, Error> {
@@ -192,7 +192,12 @@ impl Object for List {
                 let from_end = items.len().checked_sub(index.unsigned_abs() as usize);
                 let at = if index < 0 { from_end } else { Some(index as usize) };
                 match at.filter(|&i| i < items.len()) {
-                    Some(i) => Ok(items.remove(i)),
+                    Some(i) => {
+                        // All behind it move up.
+                        let moved = (items.len() - i) * size_of::<Value>();
+                        state.consume_fuel(moved as u64 / 64)?;
+                        Ok(items.remove(i))
+                    }
                     None => Err(Error::new(ErrorKind::InvalidOperation, "pop index out of range")),
                 }
             }

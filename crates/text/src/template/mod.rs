@@ -17,7 +17,7 @@ use std::sync::Arc;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, ErrorKind};
 use serde_json::{Map, Value as Json};
-use shardwright_gguf::Meta;
+use shardwright_gguf::{Meta, short};
 
 use crate::error::{Error, Result};
 use crate::tokenizer::Markers;
@@ -110,9 +110,9 @@ impl ChatTemplate {
             (None, None) => Ok(None),
             (None, Some(name)) => {
                 let names = meta.iter().filter_map(|(k, _)| k.strip_prefix(KEY)?.strip_prefix('.'));
-                let known: Vec<_> = names.map(|n| format!("`{n}`")).collect();
+                let known: Vec<_> = names.take(20).map(|n| format!("`{}`", short(n))).collect();
                 let known = if known.is_empty() { "the default one".to_owned() } else { known.join(", ") };
-                Err(Error::NoTemplate { name: name.to_owned(), known })
+                Err(Error::NoTemplate { name: short(name), known })
             }
         }
     }

@@ -9,13 +9,16 @@
 
 use std::ops::Range;
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 
 use super::vocab::{Kind, Vocab};
 use crate::error::{Error, Result};
 
 /// Enough for ten times the markers of any published vocabulary, little enough to build in no time.
 const MOST_BYTES: usize = 4 << 20;
+
+/// Of more bytes no DFA is built: it takes up to a kilobyte for each.
+const MOST_BYTES_OF_DFA: usize = 16 << 10;
 
 /// Markers that a message may contain.
 const OPEN_TO_MESSAGES: &[&str] = &[
@@ -156,7 +159,9 @@ impl Finder {
                 "marks {bytes} bytes of texts as special, expected at most {MOST_BYTES}"
             )));
         }
-        let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&texts);
+        let kind = (bytes > MOST_BYTES_OF_DFA).then_some(AhoCorasickKind::ContiguousNFA);
+        let automaton =
+            AhoCorasick::builder().kind(kind).match_kind(MatchKind::LeftmostLongest).build(&texts);
         Ok(Finder { automaton: automaton.map_err(|e| too_many(e.to_string()))?, ids })
     }
 

@@ -15,7 +15,7 @@ mod vocab;
 
 use std::sync::Arc;
 
-use shardwright_gguf::Meta;
+use shardwright_gguf::{Meta, short};
 
 use crate::error::{Error, Result};
 use crate::template::Segment;
@@ -76,7 +76,7 @@ impl Tokenizer {
                 let spm = Spm::from_meta(meta, &vocab)?;
                 (vocab, Model::Spm(spm), true)
             }
-            _ => return Err(Error::UnknownModel(kind)),
+            _ => return Err(Error::UnknownModel(short(&kind))),
         };
         let rule = |key: &str| Ok::<_, Error>(meta.may::<bool>(&format!("tokenizer.ggml.{key}"))?);
         Ok(Tokenizer {

@@ -4,7 +4,11 @@
 //! follows. A linear-time engine has no look-ahead, so the expressions here end in `\s+` and [`Spaces`] shortens such
 //! a match by that one character; this is the same cut, and no input makes it slow.
 
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use hashbrown::HashMap;
 use regex::Regex;
+use shardwright_gguf::short;
 
 use crate::error::{Error, Result};
 
@@ -132,9 +136,17 @@ const DEEPSEEK_V3_CJK: (&str, Spaces) = (r"[\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x
 /// The name is not known.
 pub(crate) fn rules(name: &str) -> Result<&'static Rules> {
     TABLE.iter().find(|r| r.names.contains(&name)).ok_or_else(|| Error::UnknownPre {
-        name: name.to_owned(),
+        name: short(name),
         known: TABLE.iter().flat_map(|r| r.names).copied().collect::<Vec<_>>().join(", "),
     })
+}
+
+/// The expression, compiled once in a process: that takes longer than reading a small vocabulary.
+fn compiled(pattern: &'static str) -> Regex {
+    static COMPILED: LazyLock<Mutex<HashMap<&'static str, Regex>>> = LazyLock::new(Mutex::default);
+    let mut all = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    let new = || Regex::new(pattern).expect("a tested expression of the table");
+    all.entry(pattern).or_insert_with(new).clone()
 }
 
 /// Cuts text into pieces.
@@ -146,9 +158,7 @@ pub(crate) struct Splitter {
 impl Splitter {
     /// The splitter of these rules.
     pub(crate) fn new(rules: &Rules) -> Splitter {
-        let compile =
-            |&(p, s): &(&str, Spaces)| (Regex::new(p).expect("a tested expression of the table"), s);
-        Splitter { patterns: rules.patterns.iter().map(compile).collect() }
+        Splitter { patterns: rules.patterns.iter().map(|&(p, s)| (compiled(p), s)).collect() }
     }
 
     /// Gives every piece of the text in order; joined they are the text.

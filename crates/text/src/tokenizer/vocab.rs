@@ -1,7 +1,7 @@
 //! The vocabulary of a file: texts, bytes and kinds of its tokens, checked before anything relies on them.
 
 use hashbrown::HashMap;
-use shardwright_gguf::{Meta, Strings};
+use shardwright_gguf::{Meta, Strings, short};
 
 use super::bytes::spelled_bytes;
 use crate::error::{Error, Result};
@@ -197,7 +197,7 @@ fn index(texts: &Strings, kinds: &[Kind], warnings: &mut Vec<String>) -> HashMap
         warnings.push(format!(
             "`{TOKENS}`: {} tokens repeat the text of an earlier one, first `{}` (id {first}); text is encoded as the earlier",
             doubles.len(),
-            text.escape_debug()
+            short(&text)
         ));
     }
     ids

@@ -1,6 +1,8 @@
 //! Small vocabularies: the 256 bytes, `<eos>`, and what a test adds.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+use std::time::{Duration, Instant};
+
 use shardwright_gguf::{Array, Meta, Strings, Value};
 use shardwright_text::tokenizer::Tokenizer;
 
@@ -112,4 +114,12 @@ impl Vocabulary {
     pub(crate) fn tokenizer(&self) -> Tokenizer {
         Tokenizer::from_meta(&self.meta()).unwrap()
     }
+}
+
+/// Time that this thread spent on a processor, so that other work on the machine does not count.
+pub(crate) fn busy() -> Duration {
+    static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let nanos = stat.and_then(|s| s.split(' ').next()?.parse().ok());
+    nanos.map_or_else(|| START.elapsed(), Duration::from_nanos)
 }
