@@ -1,0 +1,4 @@
+//! libFuzzer's entry to the target `model`.
+#![cfg_attr(fuzzing, no_main)]
+
+shardwright_fuzz::entry!(model);
