@@ -33,12 +33,19 @@ impl Kernel for Attend<'_> {
         let most = self.counts.iter().copied().max().unwrap_or(0);
         let tiles = most.div_ceil(LANES);
         self.memory.clear();
-        self.memory.resize(2 * width + tiles * self.counts.len(), [0.0; LANES]);
-        let (keys, weights) = self.memory.split_at_mut(2 * width);
-        let (turned, copied) = keys.split_at_mut(width);
-        for t in 0..tiles {
-            self.keys.turn::<S>(self.positions, t * LANES, most, turned, copied);
-            scores::<S>(turned, self.queries, t, tiles, weights);
+        self.memory.resize(3 * width + tiles * self.counts.len(), [0.0; LANES]);
+        let (keys, weights) = self.memory.split_at_mut(3 * width);
+        let (turned, copied) = keys.split_at_mut(2 * width);
+        let (one, two) = turned.split_at_mut(width);
+        // two tiles share the reading of the queries
+        for t in (0..tiles).step_by(2) {
+            self.keys.turn::<S>(self.positions, t * LANES, most, one, copied);
+            if t + 1 < tiles {
+                self.keys.turn::<S>(self.positions, (t + 1) * LANES, most, two, copied);
+                scores::<S, 2>([one, two], self.queries, t, tiles, weights);
+            } else {
+                scores::<S, 1>([one], self.queries, t, tiles, weights);
+            }
         }
         for (weights, count) in weights.chunks_exact_mut(tiles.max(1)).zip(self.counts) {
             softmax::<S>(self.scale, *count, weights);
@@ -53,47 +60,52 @@ impl Kernel for Attend<'_> {
     }
 }
 
-/// Products of all queries with the turned keys of tile `t`.
+/// Products of all queries with the turned keys of `K` tiles from tile `t` on.
 #[inline(always)]
-pub(super) fn scores<S: Simd>(
-    keys: &[Sixteen],
+pub(super) fn scores<S: Simd, const K: usize>(
+    keys: [&[Sixteen]; K],
     queries: &[f32],
     t: usize,
     tiles: usize,
     out: &mut [Sixteen],
 ) {
-    let count = queries.len() / keys.len();
     let mut q = 0;
     if S::REGISTERS >= 32 {
-        q = some_scores::<S, 8>(keys, queries, count, q, [t, tiles], out);
+        q = some_scores::<S, 8, K>(keys, queries, q, [t, tiles], out);
     }
-    q = some_scores::<S, 3>(keys, queries, count, q, [t, tiles], out);
-    some_scores::<S, 1>(keys, queries, count, q, [t, tiles], out);
+    q = some_scores::<S, 3, K>(keys, queries, q, [t, tiles], out);
+    some_scores::<S, 1, K>(keys, queries, q, [t, tiles], out);
 }
 
+/// The same for `R` queries at a time from query `q` on; how far it came.
 #[inline(always)]
-fn some_scores<S: Simd, const R: usize>(
-    keys: &[Sixteen],
+fn some_scores<S: Simd, const R: usize, const K: usize>(
+    keys: [&[Sixteen]; K],
     queries: &[f32],
-    count: usize,
     mut q: usize,
     [t, tiles]: [usize; 2],
     out: &mut [Sixteen],
 ) -> usize {
-    while q + R <= count {
+    let width = keys[0].len();
+    let keys = keys.map(|k| &k[..width]);
+    while (q + R) * width <= queries.len() {
         let mut rows = [queries; R];
         for (i, row) in rows.iter_mut().enumerate() {
-            *row = &queries[(q + i) * keys.len()..][..keys.len()];
+            *row = &queries[(q + i) * width..][..width];
         }
-        let mut sum = [S::splat(0.0); R];
-        for (d, key) in keys.iter().enumerate() {
-            let key = S::load(key);
+        let mut sum = [[S::splat(0.0); K]; R];
+        for d in 0..width {
             for i in 0..R {
-                sum[i] = S::fma(S::splat(rows[i][d]), key, sum[i]);
+                let query = S::splat(rows[i][d]);
+                for k in 0..K {
+                    sum[i][k] = S::fma(query, S::load(&keys[k][d]), sum[i][k]);
+                }
             }
         }
         for i in 0..R {
-            S::store(sum[i], &mut out[(q + i) * tiles + t]);
+            for k in 0..K {
+                S::store(sum[i][k], &mut out[(q + i) * tiles + t + k]);
+            }
         }
         q += R;
     }

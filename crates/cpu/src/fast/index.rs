@@ -84,7 +84,7 @@ impl Kernel for Score<'_> {
         for (t, out) in self.out.iter_mut().enumerate() {
             let first = (self.tile + t) * LANES;
             self.keys.turn::<S>(self.positions, first, self.most, turned, copied);
-            scores::<S>(turned, self.queries, 0, 1, dots);
+            scores::<S, 1>([turned], self.queries, 0, 1, dots);
             let mut sum = S::splat(0.0);
             for (dot, gate) in dots.iter().zip(self.gates) {
                 sum = S::fma(S::splat(*gate), S::max(S::load(dot), S::splat(0.0)), sum);

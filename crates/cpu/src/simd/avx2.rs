@@ -219,20 +219,4 @@ impl Simd for Avx2 {
         let (lower, upper) = (eight(rows, 0, offset), eight(rows, 8, offset));
         [[lower[0], upper[0]], [lower[1], upper[1]], [lower[2], upper[2]], [lower[3], upper[3]]]
     }
-    #[inline(always)]
-    fn column(rows: Rows16<'_>, offset: usize) -> U {
-        let mut words = [0; LANES];
-        for (r, word) in words.iter_mut().enumerate() {
-            *word = u32::from_le_bytes(*rows.at(r, offset));
-        }
-        Self::load_words(&words)
-    }
-    #[inline(always)]
-    fn short_column(rows: Rows16<'_>, offset: usize) -> U {
-        let mut words = [0; LANES];
-        for (r, word) in words.iter_mut().enumerate() {
-            *word = u32::from(u16::from_le_bytes(*rows.at(r, offset)));
-        }
-        Self::load_words(&words)
-    }
 }

@@ -169,20 +169,4 @@ impl Simd for Avx512 {
             ]
         })
     }
-    #[inline(always)]
-    fn column(rows: Rows16<'_>, offset: usize) -> U {
-        let mut words = [0; LANES];
-        for (r, word) in words.iter_mut().enumerate() {
-            *word = u32::from_le_bytes(*rows.at(r, offset));
-        }
-        Self::load_words(&words)
-    }
-    #[inline(always)]
-    fn short_column(rows: Rows16<'_>, offset: usize) -> U {
-        let mut words = [0; LANES];
-        for (r, word) in words.iter_mut().enumerate() {
-            *word = u32::from(u16::from_le_bytes(*rows.at(r, offset)));
-        }
-        Self::load_words(&words)
-    }
 }

@@ -111,9 +111,23 @@ pub(crate) trait Simd: Copy {
     /// 16 bytes of each row from `offset` on, turned: word k holds bytes 4k..4k+4, lane r those of row r.
     fn columns(rows: Rows16<'_>, offset: usize) -> [Self::U; 4];
     /// 4 bytes of each row.
-    fn column(rows: Rows16<'_>, offset: usize) -> Self::U;
+    #[inline(always)]
+    fn column(rows: Rows16<'_>, offset: usize) -> Self::U {
+        let mut words = [0; LANES];
+        for (r, word) in words.iter_mut().enumerate() {
+            *word = u32::from_le_bytes(*rows.at(r, offset));
+        }
+        Self::load_words(&words)
+    }
     /// 2 bytes of each row, in the lower half of the words.
-    fn short_column(rows: Rows16<'_>, offset: usize) -> Self::U;
+    #[inline(always)]
+    fn short_column(rows: Rows16<'_>, offset: usize) -> Self::U {
+        let mut words = [0; LANES];
+        for (r, word) in words.iter_mut().enumerate() {
+            *word = u32::from(u16::from_le_bytes(*rows.at(r, offset)));
+        }
+        Self::load_words(&words)
+    }
 }
 
 /// Work that is written once for all instruction sets.

@@ -107,10 +107,4 @@ impl Simd for Plain {
     fn columns(rows: Rows16<'_>, offset: usize) -> [U; 4] {
         from_fn(|k| Plain::column(rows, offset + 4 * k))
     }
-    fn column(rows: Rows16<'_>, offset: usize) -> U {
-        from_fn(|r| u32::from_le_bytes(*rows.at(r, offset)))
-    }
-    fn short_column(rows: Rows16<'_>, offset: usize) -> U {
-        from_fn(|r| u32::from(u16::from_le_bytes(*rows.at(r, offset))))
-    }
 }
