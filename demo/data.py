@@ -2,13 +2,12 @@
 
 usage: data.py clean RAW.jsonl ANSWERS.jsonl.xz     keep the teacher's usable answers
        data.py build ANSWERS.jsonl.xz OUTDIR [--size 1.0]
-`build` writes tokenizer.json, heldout.jsonl, and train.npz with the arrays ids (uint16), weight (uint8, loss weight of
-predicting each id) and start (int64, where each document begins).
+`build` writes tokenizer.json, heldout.jsonl, and train.npz with the arrays ids (uint16) and start (int64, where each
+document begins). Look-up records are not among them: records.py makes those while the model trains.
 """
 import argparse
 import json
 import lzma
-import math
 import multiprocessing
 import os
 import random
@@ -25,7 +24,6 @@ BAD = re.compile(r"[^\x20-\x7e]|\*|#|http|SmolLM|language model|\bAI\b|<\||\[|\]
 BAD_ASK = re.compile(r"\ban? (water|money|honey|bread|cheese|milk|rice|sugar|salt|ice|snow|rain|wind|music|sleep|light|fire|"
                      r"autumn|spring|summer|winter|soup|family|color|sound|paper|sun|moon|earth)\b")
 HELD_OUT = {"story": 200, "chat": 150, "answer": 150}  # documents of each kind kept from training
-ANSWER_WEIGHT = 8    # of a look-up's answer tokens: few, and the only ones that teach recall
 CHUNK = 2000         # documents made from one seed
 SYSTEM = "You are a helpful assistant."
 
@@ -83,15 +81,9 @@ def small_talk(rng):
     return conversation(rng, [make() for _ in range(rng.choice([1, 1, 2, 3, 4]))])
 
 
-def lookup(rng, most):
-    """A look-up document with a log-uniform number of lines."""
-    lines = int(math.exp(rng.uniform(math.log(3), math.log(most))))
-    return synthetic.lookup(rng, lines, min(2 + lines // 2, 24))
-
-
 MAKERS = {"story": story, "story_chat": story_chat, "small_talk": small_talk, "tools": synthetic.tool_use,
-          "lookup": lambda rng: lookup(rng, 150), "long_lookup": lambda rng: lookup(rng, 640)}
-COUNTS = {"story": 90000, "story_chat": 25000, "small_talk": 40000, "tools": 8000, "lookup": 30000, "long_lookup": 12000}
+          "lookup": lambda rng: synthetic.lookup(rng, 60, 4)}
+COUNTS = {"story": 90000, "story_chat": 25000, "small_talk": 40000, "tools": 8000}
 
 
 def make(job):
@@ -127,20 +119,13 @@ def held_out(pairs):
 
 
 def encode(tok, docs):
-    """Flat ids, loss weights and document starts."""
-    assistant_end, user = tok.token_to_id("</think>"), tok.token_to_id("<|user|>")
-    ids, weights, starts, at = [], [], [], 0
+    """Flat ids, and where each document begins."""
+    ids, starts, at = [], [], 0
     for lo in range(0, len(docs), 20000):
-        for text, e in zip(docs[lo: lo + 20000], tok.encode_batch(docs[lo: lo + 20000])):
-            x = np.array(e.ids, np.uint16)
-            w = np.ones(len(x), np.uint8)
-            if "<|user|>Remember these words." in text:
-                opened, closed = np.cumsum(x == assistant_end), np.cumsum(x == user)
-                w[:] = ANSWER_WEIGHT * ((opened == closed) & (x != assistant_end))
-            w[0] = 0
-            starts.append(at), ids.append(x), weights.append(w)
-            at += len(x)
-    return {"ids": np.concatenate(ids), "weight": np.concatenate(weights), "start": np.array(starts, np.int64)}
+        for e in tok.encode_batch_fast(docs[lo: lo + 20000]):
+            ids.append(np.array(e.ids, np.uint16)), starts.append(at)
+            at += len(e.ids)
+    return {"ids": np.concatenate(ids), "start": np.array(starts, np.int64)}
 
 
 def build(answers, out, size):
@@ -153,15 +138,14 @@ def build(answers, out, size):
     rng = random.Random(2)
     with multiprocessing.Pool() as pool:
         docs = documents(pool, COUNTS, 10 ** 6, size)
+        lists = documents(pool, {"lookup": 2000}, 2 * 10 ** 6, 1)
     docs += teacher_chats(rng, pairs)
     rng.shuffle(docs)
-    tok = vocabulary.train(docs[:60000], 4096)
+    tok = vocabulary.train(docs[:60000] + lists, 4096)  # the lists for their words only: training makes its own
     tok.save(os.path.join(out, "tokenizer.json"))
     a = encode(tok, docs)
     np.savez(os.path.join(out, "train.npz"), **a)
     print(f"{len(a['start'])} documents, {len(a['ids']) / 1e6:.1f} M tokens", flush=True)
-    words = synthetic.VALUES + synthetic.ANIMALS + synthetic.ADJECTIVES
-    print("look-up words of more than one token:", [v for v in words if len(tok.encode(" " + v).ids) > 1])
 
 
 def main():

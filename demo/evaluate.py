@@ -1,6 +1,6 @@
 """Measure a model file: perplexity, look-up recall, draft acceptance, expert load, mutants, samples. Float32 throughout.
 
-usage: evaluate.py MODEL.gguf TOKENIZER.json HELDOUT.jsonl OUT.json [--quick]
+usage: evaluate.py MODEL.gguf TOKENIZER.json HELDOUT.jsonl OUT.json [--quick | --lines 1-4,201-210]
 """
 import argparse
 import json
@@ -66,19 +66,26 @@ class Bench:
         return {**out, "all": float(torch.tensor(total / count, dtype=torch.double).exp()), "tokens": count}
 
     def recall(self, length, mode, documents=32, questions=4):
-        """Share of look-up answers whose word is the likeliest token; documents as long as fits into `length` tokens."""
-        rng, right, asked, longest = random.Random(length), 0, 0, 0
-        lines = max(2, (length - 22 * questions - 12) // 6)
+        """Share of look-up answers that come out whole, greedily; documents as long as fits into `length` tokens. With sparse
+        attention also, for each full layer, how often the record asked for is among the selected positions."""
+        rng, right, held, asked, longest = random.Random(length), 0, 0, 0, 0
+        lines = max(2, (length - 17 * questions - 12) // 5)
         for _ in range(documents):
             x = self.ids(synthetic.lookup(rng, lines, questions))
             longest = max(longest, len(x))
-            h, _ = model.trunk(self.w, self.c, torch.tensor(x, device=self.device)[None], mode, exact=True)
+            h, run = model.trunk(self.w, self.c, torch.tensor(x, device=self.device)[None], mode, exact=True)
             best = model.head(self.w, h)[0].argmax(-1).tolist()
-            close = [i for i, t in enumerate(x) if t == self.tok.token_to_id("</think>")]
-            for i in close:
-                right += best[i + 3] == x[i + 4]  # </think> The word is WORD
+            for i in [i for i, t in enumerate(x) if t == self.tok.token_to_id("</think>")]:
+                right += best[i: i + 5] == x[i + 1: i + 6]  # </think> - KEY KEY WORD <|user|>
+                held = held + torch.tensor([self.selected(s[0, i + 3, : i + 4], x, i) for s in run.scores], dtype=torch.float)
                 asked += 1
-        return {"recall": right / asked, "asked": asked, "records": lines, "longest": longest}
+        held = {"selected": (held / asked).tolist()} if mode == "sparse" else {}
+        return {"recall": right / asked, "asked": asked, "records": lines, "longest": longest, **held}
+
+    def selected(self, scores, x, i):
+        """Whether the best positions by `scores` hold the word of the record that is asked for; i: where the answer begins."""
+        place = next(p for p in range(len(x)) if x[p: p + 3] == x[i + 2: i + 5]) + 2
+        return bool((scores.topk(min(self.c.top_k, len(scores))).indices == place).any())
 
     def expert_load(self, documents):
         """Share of the routed slots that each expert gets, a row per routed block of the trunk."""
@@ -86,7 +93,7 @@ class Bench:
         rows = [self.ids(x) for _, x in documents]
         for r in rows:
             _, run = model.trunk(self.w, self.c, torch.tensor(r, device=self.device)[None], "sparse", exact=True)
-            loads = loads + torch.stack(run.loads) * len(r)
+            loads = loads + torch.stack(run.loads)[:, 0] * len(r)
         return (loads / sum(map(len, rows)) / self.c.used).tolist()
 
     def choose(self, logits, temperature):
@@ -205,6 +212,7 @@ def main():
     for k in ("model", "tokenizer", "heldout", "out"):
         ap.add_argument(k)
     ap.add_argument("--quick", action="store_true", help="perplexity and mutants only")
+    ap.add_argument("--lines", help="perplexity of these documents only")
     a = ap.parse_args()
     torch.set_grad_enabled(False)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -220,20 +228,26 @@ def main():
         with open(a.out, "w") as fh:
             json.dump(r, fh, indent=1)
 
+    if a.lines:
+        ends = [list(map(int, part.split("-"))) for part in a.lines.split(",")]
+        docs = [d for first, last in ends for d in docs[first - 1: last]]
     for mode in ("dense", "sparse"):
         note(f"perplexity {mode}", bench.perplexity(docs, mode))
+    if a.lines:
+        return
     for change in (no_router_bias, no_indexer, swapped_slots):
         note(f"perplexity sparse, {change.__name__}", bench.mutant(change).perplexity(docs, "sparse"))
     if a.quick:
         return
-    note("samples", samples(bench))
-    note("expert load", bench.expert_load(docs[:100]))
-    prompts = (STORY_STARTS * 6)[:24] + [chat_prompt(q) for q in CHATS]
-    for temperature in (0, 1):
-        note(f"drafts, temperature {temperature}", bench.acceptance(prompts, temperature))
     for times in (2, 8, 32, 63):
         for mode in ("dense", "sparse"):
             note(f"recall at {times} x top-k, {mode}", bench.recall(times * c.top_k, mode))
+        note(f"recall at {times} x top-k, sparse, no_indexer", bench.mutant(no_indexer).recall(times * c.top_k, "sparse"))
+    prompts = (STORY_STARTS * 6)[:24] + [chat_prompt(q) for q in CHATS]
+    for temperature in (0, 1):
+        note(f"drafts, temperature {temperature}", bench.acceptance(prompts, temperature))
+    note("expert load", bench.expert_load(docs[:100]))
+    note("samples", samples(bench))
 
 
 if __name__ == "__main__":

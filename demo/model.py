@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 NEG = -1e30
+BIAS_SPREAD = 0.15  # of the routers' selection biases, which training leaves as they are
 
 
 @dataclass(frozen=True)
@@ -100,11 +101,13 @@ def shapes(c):
 
 
 def init(c, seed, device):
-    """Fresh parameters: norms one, biases zero, matrices normal with variance 1/fan-in (outputs smaller)."""
+    """Fresh parameters: norms one, matrices normal with variance 1/fan-in (outputs smaller), selection biases spread evenly."""
     gen = torch.Generator().manual_seed(seed)
     w = {}
     for name, shape in shapes(c).items():
-        if name.endswith("bias"):
+        if name.endswith("exp_probs_b.bias"):
+            t = torch.linspace(-BIAS_SPREAD, BIAS_SPREAD, c.experts)[torch.randperm(c.experts, generator=gen)]
+        elif name.endswith("bias"):
             t = torch.zeros(shape)
         elif "norm" in name:
             t = torch.ones(shape)
@@ -112,7 +115,7 @@ def init(c, seed, device):
             fan_in = c.kv_lora if "k_b" in name and "indexer" not in name and "q_b" not in name else shape[-1]
             std = 0.02 if name == "output.weight" else 1.0 / math.sqrt(fan_in)
             if name == "token_embd.weight":
-                std = 0.5
+                std = 0.2
             if any(k in name for k in ("attn_output", "ffn_down")):
                 std /= math.sqrt(2 * c.layers)
             t = torch.randn(shape, generator=gen) * std
@@ -144,30 +147,45 @@ def causal(t, device):
     return torch.ones(t, t, dtype=torch.bool, device=device).tril()
 
 
-def attend(q, k, v, allow, want):
-    """q, k [B,H,T,d], v [B,H,T,u]; allow: None (causal) or bool [B,T,T]. Returns output and, if wanted, mean-head probs."""
-    scale = q.shape[-1] ** -0.5
-    if allow is None and not want and q.is_cuda and torch.is_autocast_enabled():
+def attend(q, k, v, allow):
+    """q, k [B,H,T,d], v [B,H,T,u]; allow: None (causal) or bool [B,T,T]."""
+    if q.is_cuda and torch.is_autocast_enabled():
         q, k = q.to(torch.bfloat16), k.to(torch.bfloat16)
         vp = F.pad(v.to(torch.bfloat16), (0, q.shape[-1] - v.shape[-1]))
-        return F.scaled_dot_product_attention(q, k, vp, is_causal=True)[..., : v.shape[-1]], None
+        mask = None if allow is None else allow[:, None]
+        return F.scaled_dot_product_attention(q, k, vp, attn_mask=mask, is_causal=mask is None)[..., : v.shape[-1]]
     if allow is None:
         allow = causal(q.shape[2], q.device)[None]
-    s = torch.matmul(q, k.transpose(-1, -2)) * scale
-    p = torch.softmax(s.masked_fill(~allow[:, None], float("-inf")), -1)
-    return torch.matmul(p.to(v.dtype), v), (p.detach().mean(1) if want else None)
+    s = torch.matmul(q, k.transpose(-1, -2)) * q.shape[-1] ** -0.5
+    return torch.matmul(torch.softmax(s.masked_fill(~allow[:, None], float("-inf")), -1), v)
 
 
-def index_scores(w, b, c, qr, a, cos, sin):
-    """Indexer scores I[query, key], [B,T,T], not masked. Works on detached inputs: only the indexer learns from it."""
+def mean_probs(q, k):
+    """Causal attention probabilities, averaged over the heads: what the indexer learns from."""
+    s = torch.matmul(q, k.transpose(-1, -2)).float() * q.shape[-1] ** -0.5
+    return torch.softmax(s.masked_fill(~causal(q.shape[2], q.device), float("-inf")), -1).mean(1)
+
+
+def guidance(q, k, where):
+    """How far attention is from where it should look: where [B or 1, G, T, T] says that for the first G heads. Rows that say
+    nothing don't count."""
+    g = where.shape[1]
+    s = torch.matmul(q[:, :g], k[:, :g].transpose(-1, -2)).float() * q.shape[-1] ** -0.5
+    s = torch.log_softmax(s.masked_fill(~causal(q.shape[2], q.device), NEG), -1)
+    found = torch.logsumexp(s.masked_fill(~where, NEG), -1)
+    said = where.any(-1)
+    return -(found * said).sum() / said.sum() / (found.numel() / said.numel())
+
+
+def index_scores(p, c, qr, a, cos, sin):
+    """Indexer scores I[query, key], [B,T,T], not masked. p: the indexer's tensors."""
     bs, t, _ = a.shape
-    qr, a = qr.detach(), a.detach()
-    iq = F.linear(qr, w[b + "indexer.attn_q_b.weight"]).view(bs, t, c.index_heads, c.index_dim).transpose(1, 2)
-    ik = F.layer_norm(F.linear(a, w[b + "indexer.attn_k.weight"]).float(), (c.index_dim,),
-                      w[b + "indexer.k_norm.weight"], w[b + "indexer.k_norm.bias"], 1e-6)
+    iq = F.linear(qr, p["indexer.attn_q_b.weight"]).view(bs, t, c.index_heads, c.index_dim).transpose(1, 2)
+    ik = F.layer_norm(F.linear(a, p["indexer.attn_k.weight"]).float(), (c.index_dim,),
+                      p["indexer.k_norm.weight"], p["indexer.k_norm.bias"], 1e-6)
     iq = torch.cat((rotate(iq[..., : c.rope], cos, sin), iq[..., c.rope:].float()), -1)
     ik = torch.cat((rotate(ik[..., : c.rope], cos, sin), ik[..., c.rope:]), -1)
-    g = F.linear(a, w[b + "indexer.proj.weight"]) * (c.index_heads * c.index_dim) ** -0.5
+    g = F.linear(a, p["indexer.proj.weight"]) * (c.index_heads * c.index_dim) ** -0.5
     s = torch.relu(torch.matmul(iq, ik[:, None].transpose(-1, -2)))
     return (s * g.transpose(1, 2)[..., None]).sum(1).float()
 
@@ -196,96 +214,178 @@ def swiglu(x, gate, up, down):
     return F.linear(F.silu(F.linear(x, gate)) * F.linear(x, up), down)
 
 
-def route(w, b, c, f):
-    """Routing weights [N, E] (zero where not chosen) in float32."""
+def route(p, c, f):
+    """Routing weights [N, E] (zero where not chosen) in float32, the choice, and all experts' share of the probability."""
     with torch.autocast(f.device.type, enabled=False):
-        p = torch.sigmoid(F.linear(f.float(), w[b + "ffn_gate_inp.weight"]))
-    chosen = torch.topk(p.detach() + w[b + "exp_probs_b.bias"], c.used, -1).indices
-    m = torch.zeros_like(p).scatter_(-1, chosen, 1.0)
-    p = p * m
-    return c.scale * p / p.sum(-1, keepdim=True).clamp(min=2.0 ** -14), m
+        s = torch.sigmoid(F.linear(f.float(), p["ffn_gate_inp.weight"]))
+    chosen = torch.topk(s.detach() + p["exp_probs_b.bias"], c.used, -1).indices
+    m = torch.zeros_like(s).scatter_(-1, chosen, 1.0)
+    r = s * m
+    return c.scale * r / r.sum(-1, keepdim=True).clamp(min=2.0 ** -14), m, s / s.sum(-1, keepdim=True)
 
 
-def feed_forward(w, b, c, f):
-    """Dense or routed feed-forward; second result is the expert load [E] or None."""
-    if b + "ffn_gate.weight" in w:
-        return swiglu(f, w[b + "ffn_gate.weight"], w[b + "ffn_up.weight"], w[b + "ffn_down.weight"]), None
-    bs, t, d = f.shape
-    x = f.reshape(-1, d)
-    r, m = route(w, b, c, x)
-    gate = w[b + "ffn_gate_exps.weight"].reshape(-1, d)
-    up = w[b + "ffn_up_exps.weight"].reshape(-1, d)
-    down = w[b + "ffn_down_exps.weight"].permute(1, 0, 2).reshape(d, -1)
-    h = F.silu(F.linear(x, gate)) * F.linear(x, up)
-    h = h.view(-1, c.experts, c.expert_ffn) * r.to(h.dtype)[..., None]
-    y = F.linear(h.reshape(x.shape[0], -1), down)
-    y = y + swiglu(x, w[b + "ffn_gate_shexp.weight"], w[b + "ffn_up_shexp.weight"], w[b + "ffn_down_shexp.weight"])
-    return y.view(bs, t, d), m.mean(0)
+def routed(x, r, gate, up, down):
+    """All experts on all rows, weighted by r [N, E]; gate, up [E, F, D], down [E, D, F]."""
+    e, f, d = gate.shape
+    h = F.silu(F.linear(x, gate.reshape(-1, d))) * F.linear(x, up.reshape(-1, d))
+    h = h.view(-1, e, f) * r.to(h.dtype)[..., None]
+    return F.linear(h.reshape(x.shape[0], -1), down.permute(1, 0, 2).reshape(d, -1))
+
+
+def feed_forward(p, c, f):
+    """Dense or routed feed-forward; the second result is None or, by expert, how often it is chosen and its mean share."""
+    if "ffn_gate.weight" in p:
+        return swiglu(f, *(p[f"ffn_{k}.weight"] for k in ("gate", "up", "down"))), None
+    x = f.reshape(-1, f.shape[-1])
+    r, m, share = route(p, c, x)
+    y = routed(x, r, *(p[f"ffn_{k}_exps.weight"] for k in ("gate", "up", "down")))
+    y = y + swiglu(x, *(p[f"ffn_{k}_shexp.weight"] for k in ("gate", "up", "down")))
+    return y.view(f.shape), torch.stack((m.mean(0), share.mean(0)))
+
+
+def attention_inputs(p, c, a, cos, sin):
+    """Queries, keys, values [B,H,T,*] in the expanded form, and the normalised query latent."""
+    bs, t, _ = a.shape
+    qr = rms(F.linear(a, p["attn_q_a.weight"]), p["attn_q_a_norm.weight"], c.eps)
+    q = F.linear(qr, p["attn_q_b.weight"]).view(bs, t, c.heads, -1).transpose(1, 2)
+    kv = F.linear(a, p["attn_kv_a_mqa.weight"])
+    lat = rms(kv[..., : c.kv_lora], p["attn_kv_a_norm.weight"], c.eps)
+    kp = rotate(kv[..., c.kv_lora:], cos, sin)
+    q = torch.cat((q[..., : c.nope].float(), rotate(q[..., c.nope:], cos, sin)), -1)
+    wk = p["attn_k_b.weight"].transpose(1, 2).reshape(-1, c.kv_lora)
+    kn = F.linear(lat, wk).view(bs, t, c.heads, c.nope).transpose(1, 2)
+    k = torch.cat((kn.float(), kp[:, None].expand(-1, c.heads, -1, -1)), -1)
+    v = F.linear(lat, p["attn_v_b.weight"].reshape(-1, c.kv_lora)).view(bs, t, c.heads, c.v).transpose(1, 2)
+    return q, k, v, qr
+
+
+def finish(p, c, x, o):
+    """The rest of a layer after attention: output projection and feed-forward, both added to the stream."""
+    bs, t, _ = x.shape
+    x = x + F.linear(o.transpose(1, 2).reshape(bs, t, -1), p["attn_output.weight"])
+    y, load = feed_forward(p, c, rms(x, p["ffn_norm.weight"], c.eps))
+    return x + y, load
+
+
+def block(p, c, x, cos, sin, mode="dense", allow=None, exact=False, where=None):
+    """One decoder layer -> stream, expert load, indexer scores, selection, head-mean attention, guidance's loss.
+
+    p holds indexer tensors only for a full layer that is to select keys itself; others use the selection `allow`.
+    """
+    a = rms(x, p["attn_norm.weight"], c.eps)
+    q, k, v, qr = attention_inputs(p, c, a, cos, sin)
+    scores = probs = None
+    if "indexer.proj.weight" in p:
+        with torch.set_grad_enabled(torch.is_grad_enabled() and mode == "distill"):
+            own = {n: t for n, t in p.items() if n.startswith("indexer.")}
+            scores = index_scores(own, c, qr.detach(), a.detach(), cos, sin)
+            allow = select(scores, c.top_k, exact) if mode == "sparse" else None
+    if mode == "distill":
+        with torch.no_grad():
+            probs = mean_probs(q, k)
+    guided = None if where is None else guidance(q, k, where)
+    x, load = finish(p, c, x, attend(q, k, v, allow))
+    return x, load, scores, allow, probs, guided
+
+
+def draft_block(p, c, x, cos, sin, first, own):
+    """The next-token block on its own states: row t sees the first pass's rows up to t, and of later passes only its own row.
+
+    So it is when drafts are made in a chain. first: (keys, values) of the first pass; own: those of the later passes, to which
+    this one adds its own.
+    """
+    q, *kv, _ = attention_inputs(p, c, rms(x, p["attn_norm.weight"], c.eps), cos, sin)
+    own.append(kv)
+    k, v = first
+    s = torch.matmul(q, k.transpose(-1, -2)).masked_fill(~causal(q.shape[2], q.device), float("-inf"))
+    s = torch.cat([s] + [(q * ko).sum(-1, keepdim=True) for ko, _ in own], -1) * q.shape[-1] ** -0.5
+    s = torch.softmax(s, -1).to(v.dtype)
+    o = torch.matmul(s[..., : -len(own)], v)
+    for i, (_, vo) in enumerate(own):
+        o = o + s[..., i - len(own), None] * vo
+    return finish(p, c, x, o)
+
+
+def parameters(w, n, indexer):
+    """Layer n's tensors by short name, with its indexer's or without."""
+    b = f"blk.{n}."
+    skip = (b + "nextn.",) if indexer else (b + "nextn.", b + "indexer.")
+    return {k[len(b):]: t for k, t in w.items() if k.startswith(b) and not k.startswith(skip)}
 
 
 class Pass:
-    """What one forward pass needs and collects: mode, rotary tables, current selection, loads, distillation pairs."""
+    """One forward pass: its mode and rotary tables, and what is collected: loads, pairs for distillation, guidance's losses.
 
-    def __init__(self, mode, cos, sin, exact=False):
+    where: by layer number, where its first heads should look (see guidance).
+    """
+
+    def __init__(self, mode, cos, sin, exact=False, where=None):
         assert mode in ("dense", "sparse", "distill")
-        self.mode, self.cos, self.sin, self.exact = mode, cos, sin, exact
-        self.allow, self.loads, self.scores, self.probs = None, [], [], []
+        self.mode, self.cos, self.sin, self.exact, self.where = mode, cos, sin, exact, where or {}
+        self.allow, self.loads, self.scores, self.probs, self.guided = None, [], [], [], []
+
+    def layer(self, w, n, c, x, full):
+        """Layer n; a full layer selects keys for itself and for the layers after it that are not full."""
+        p = parameters(w, n, full and self.mode != "dense")
+        x, load, scores, self.allow, probs, guided = block(p, c, x, self.cos, self.sin, self.mode, self.allow, self.exact,
+                                                           self.where.get(n))
+        if guided is not None:
+            self.guided.append(guided)
+        if scores is not None:
+            self.scores.append(scores), self.probs.append([])
+        if probs is not None:
+            self.probs[-1].append(probs)
+        if load is not None:
+            self.loads.append(load)
+        return x
 
 
-def block(w, n, c, x, run, own_index):
-    """One decoder layer. own_index: a full layer, which selects keys itself; others reuse the last selection."""
-    b = f"blk.{n}."
-    bs, t, _ = x.shape
-    a = rms(x, w[b + "attn_norm.weight"], c.eps)
-    qr = rms(F.linear(a, w[b + "attn_q_a.weight"]), w[b + "attn_q_a_norm.weight"], c.eps)
-    q = F.linear(qr, w[b + "attn_q_b.weight"]).view(bs, t, c.heads, -1).transpose(1, 2)
-    kv = F.linear(a, w[b + "attn_kv_a_mqa.weight"])
-    lat = rms(kv[..., : c.kv_lora], w[b + "attn_kv_a_norm.weight"], c.eps)
-    kp = rotate(kv[..., c.kv_lora:], run.cos, run.sin)
-    q = torch.cat((q[..., : c.nope].float(), rotate(q[..., c.nope:], run.cos, run.sin)), -1)
-    wk = w[b + "attn_k_b.weight"].transpose(1, 2).reshape(-1, c.kv_lora)
-    kn = F.linear(lat, wk).view(bs, t, c.heads, c.nope).transpose(1, 2)
-    k = torch.cat((kn.float(), kp[:, None].expand(-1, c.heads, -1, -1)), -1)
-    v = F.linear(lat, w[b + "attn_v_b.weight"].reshape(-1, c.kv_lora)).view(bs, t, c.heads, c.v).transpose(1, 2)
-    if own_index and run.mode != "dense":
-        s = index_scores(w, b, c, qr, a, run.cos, run.sin)
-        run.scores.append(s)
-        run.allow = select(s, c.top_k, run.exact) if run.mode == "sparse" else None
-        run.probs.append([])
-    o, p = attend(q, k, v, run.allow, run.mode == "distill")
-    if p is not None:
-        run.probs[-1].append(p)
-    x = x + F.linear(o.transpose(1, 2).reshape(bs, t, -1), w[b + "attn_output.weight"])
-    y, load = feed_forward(w, b, c, rms(x, w[b + "ffn_norm.weight"], c.eps))
-    if load is not None:
-        run.loads.append(load)
-    return x + y
-
-
-def trunk(w, c, ids, mode="dense", exact=False):
+def trunk(w, c, ids, mode="dense", exact=False, where=None):
     """Hidden states after the output norm [B,T,D], and the Pass with what was collected on the way."""
-    run = Pass(mode, *rotary(c, torch.arange(ids.shape[1], device=ids.device)), exact)
+    run = Pass(mode, *rotary(c, torch.arange(ids.shape[1], device=ids.device)), exact, where)
     x = F.embedding(ids, w["token_embd.weight"])
     for n in range(c.layers):
-        x = block(w, n, c, x, run, c.index_full[n])
+        x = run.layer(w, n, c, x, c.index_full[n])
     return rms(x, w["output_norm.weight"], c.eps), run
 
 
-def nextn(w, c, h, next_ids, mode="dense", first=1):
-    """Next-token block: row t takes h_t and token t+1 and predicts token t+2. Returns its normalised state and Pass."""
-    b = f"blk.{c.layers}."
-    run = Pass(mode, *rotary(c, torch.arange(first, first + h.shape[1], device=h.device)))
-    e = rms(F.embedding(next_ids, w["token_embd.weight"]), w[b + "nextn.enorm.weight"], c.eps)
-    g = rms(h, w[b + "nextn.hnorm.weight"], c.eps)
-    z = F.linear(torch.cat((e, g), -1), w[b + "nextn.eh_proj.weight"])
-    z = block(w, c.layers, c, z, run, True)
-    return rms(z, w[b + "nextn.shared_head_norm.weight"], c.eps), run
+def nextn_input(w, c, h, next_ids):
+    b = f"blk.{c.layers}.nextn."
+    e = rms(F.embedding(next_ids, w["token_embd.weight"]), w[b + "enorm.weight"], c.eps)
+    return F.linear(torch.cat((e, rms(h, w[b + "hnorm.weight"], c.eps)), -1), w[b + "eh_proj.weight"])
+
+
+def nextn_output(w, c, z):
+    return rms(z, w[f"blk.{c.layers}.nextn.shared_head_norm.weight"], c.eps)
+
+
+def nextn(w, c, h, next_ids, mode="dense"):
+    """Next-token block: row t takes h_t and token t+1 and predicts token t+2. Its normalised state, and its Pass."""
+    run = Pass(mode, *rotary(c, torch.arange(1, 1 + h.shape[1], device=h.device)))
+    z = run.layer(w, c.layers, c, nextn_input(w, c, h, next_ids), True)
+    return nextn_output(w, c, z), run
+
+
+class Chain:
+    """Drafting in a chain: the next-token block again and again on its own states, after a first pass over h."""
+
+    def __init__(self, w, c, h, next_ids):
+        self.w, self.c, self.p, self.own = w, c, parameters(w, c.layers, False), []
+        a = rms(nextn_input(w, c, h, next_ids), self.p["attn_norm.weight"], c.eps)
+        _, *self.first, _ = attention_inputs(self.p, c, a, *rotary(c, torch.arange(1, 1 + h.shape[1], device=h.device)))
+
+    def step(self, m, next_ids):
+        """State m of the step before: row t takes token t+2 (then t+3, ...) and predicts the one after. State and load."""
+        at = 2 + len(self.own)
+        cos, sin = rotary(self.c, torch.arange(at, at + m.shape[1], device=m.device))
+        z, load = draft_block(self.p, self.c, nextn_input(self.w, self.c, m, next_ids), cos, sin, self.first, self.own)
+        return nextn_output(self.w, self.c, z), load
 
 
 def distillation(run):
     """Mean distillation loss over the pass's full layers; a shared layer's attention counts for its full layer."""
-    per = [distill_loss(s, torch.stack(p).mean(0)) for s, p in zip(run.scores, run.probs)]
-    return torch.stack(per).mean()
+    per = [distill_loss(s, sum(p) / len(p)) for s, p in zip(run.scores, run.probs)]
+    return sum(per) / len(per)
 
 
 def head(w, h):

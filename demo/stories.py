@@ -251,10 +251,12 @@ def story(rng):
     who = cast(rng)
     slots = {**who, **things(rng)}
     text = [" ".join([rng.choice(START)] + rng.sample(LIKES, rng.choice([0, 1, 1, 2]))).format(**slots)]
-    for i in range(rng.choice([1, 2, 2, 3])):
+    plots = rng.sample(PLOTS, rng.choice([1, 2, 2, 3]))
+    plots.sort(key=lambda p: p is not LOST_WAY)
+    for i, plot in enumerate(plots):
         if i:
             slots = {**who, **things(rng), "D": rng.choice(LATER)}
-        text += adventure(rng, rng.choice([p for p in PLOTS if i == 0 or p is not LOST_WAY]), slots)
+        text += adventure(rng, plot, slots)
     text[-1] += " " + " ".join(([rng.choice(LESSON)] if rng.random() < 0.2 else []) + [rng.choice(END)]).format(**slots)
     return ("\n\n" if rng.random() < 0.5 else " ").join(text), who
 

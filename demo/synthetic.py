@@ -34,6 +34,7 @@ GREETINGS = [("Hello", "Hello! How can I help you today?"), ("Hello!", "Hello! H
              ("Thank you!", "You are welcome!"), ("Thanks", "You are welcome!"), ("Goodbye", "Goodbye! Have a nice day."),
              ("Bye", "Goodbye! Have a nice day."), ("Good night", "Good night! Sleep well.")]
 CITIES = list(CAPITALS.values())
+LOOKUP_HEAD = "Remember these words.\n"
 WEATHER = ["sunny", "rainy", "cloudy", "windy", "snowy"]
 
 
@@ -71,16 +72,19 @@ def lookup_question(key):
     return f"What is the word for the {key}?"
 
 
-def lookup_answer(value):
-    return f"The word is {value}."
+def record(key, value):
+    """One record; an answer repeats it as a whole, so that the word follows its key there as it does in the list.
+
+    The colon and the word are one token in the vocabulary, which puts the word right behind its key."""
+    return f"- {key}:{value}"
 
 
 def lookup(rng, lines, questions):
     """A list of records in the first turn, then questions for some of them."""
     pairs = records(rng, lines)
-    text = "Remember these words.\n" + "".join(f"- {k}: {v}\n" for k, v in pairs)
+    text = LOOKUP_HEAD + "".join(record(*p) + "\n" for p in pairs)
     asked = [rng.choice(pairs) for _ in range(questions)]
-    turns = [(lookup_question(k), lookup_answer(v)) for k, v in asked]
+    turns = [(lookup_question(k), record(k, v)) for k, v in asked]
     return chat([(text + turns[0][0], turns[0][1])] + turns[1:])
 
 

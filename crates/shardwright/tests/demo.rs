@@ -71,24 +71,58 @@ fn check(options: Options, ranks: usize, expected: f64) {
     let mut exec = executor(&reader, options, ranks, Activations::F32);
     let (found, tokens) = perplexity(&mut exec, &reader);
     println!("{options:?} on {ranks} ranks: {found:.6} over {tokens} tokens, elsewhere {expected}");
-    assert_eq!(tokens, 2393);
+    assert_eq!(tokens, 2357);
     // both are float32 sums in other orders; the card gives six digits
     assert!((found / expected - 1.0).abs() < 1e-5, "{found} is not {expected}");
 }
 
 #[test]
 fn sparse_perplexity_is_that_of_another_program() {
-    check(Options::default(), 1, 1.574664);
+    check(Options::default(), 1, 1.595888);
 }
 
 #[test]
 fn dense_perplexity_is_that_of_another_program() {
-    check(Options { dense_attention: true, ..Options::default() }, 1, 1.565525);
+    check(Options { dense_attention: true, ..Options::default() }, 1, 1.596217);
 }
 
 #[test]
 fn ranks_do_not_change_the_perplexity() {
-    check(Options::default(), 8, 1.574664);
+    check(Options::default(), 8, 1.595888);
+}
+
+/// Eighty near-duplicate records, then a question about each of some of them, answered.
+fn look_ups(asked: &[usize]) -> Vec<(String, &'static str)> {
+    const HOW: [&str; 10] = ["red", "blue", "green", "old", "young", "big", "small", "kind", "brave", "shy"];
+    const WHO: [&str; 8] = ["fox", "cat", "dog", "owl", "bear", "wolf", "goat", "king"];
+    const WORDS: [&str; 9] =
+        [":apple", ":bread", ":river", ":clock", ":lamp", ":kite", ":bus", ":rain", ":map"];
+    let key = |i: usize| format!("{} {}", HOW[i % 10], WHO[i / 10]);
+    let word = |i: usize| WORDS[i * 7 % 9];
+    let list: String = (0..80).map(|i| format!("- {}{}\n", key(i), word(i))).collect();
+    let mut text = format!("[gMASK]<sop><|user|>Remember these words.\n{list}");
+    let mut out = vec![];
+    for &i in asked {
+        text += &format!("What is the word for the {}?<|assistant|></think>- {}", key(i), key(i));
+        out.push((text.clone(), word(i)));
+        text += &format!("{}<|user|>", word(i));
+    }
+    out
+}
+
+/// The indexer's purpose: with 64 of 400 positions kept, the one that matters is among them.
+#[test]
+fn a_record_among_many_is_found() {
+    let reader = Arc::new(Reader::open(&demo("glm-dsa-demo-UD-Q4_K_XL.gguf")).unwrap());
+    let mut exec = executor(&reader, Options::default(), 1, Activations::F32);
+    let tokenizer = Tokenizer::from_meta(reader.meta()).unwrap();
+    let encode = |text: &str| tokenizer.encode(text, Special::Parse).unwrap();
+    for (question, word) in look_ups(&[0, 37, 79, 12]) {
+        let (asked, answered) = (encode(&question), encode(&format!("{question}{word}")));
+        assert_eq!(answered.len(), asked.len() + 1, "{word} is one token");
+        let loss = *losses(&mut exec, &answered).last().unwrap();
+        assert!(loss < 0.1, "{word} has probability {} after {} tokens", (-loss).exp(), asked.len());
+    }
 }
 
 #[test]
@@ -97,5 +131,5 @@ fn rounded_activations_cost_little() {
     let mut exec = executor(&reader, Options::default(), 1, Activations::Q8);
     let (found, _) = perplexity(&mut exec, &reader);
     println!("8-bit activations: {found:.6}");
-    assert!((found / 1.574664 - 1.0).abs() < 5e-3 && found != 1.574664, "{found}");
+    assert!((found / 1.595888 - 1.0).abs() < 5e-3 && found != 1.595888, "{found}");
 }
