@@ -3,8 +3,15 @@
 
     bench/cpu.py BINARY MODEL.gguf [--starts 3] [--threads N] [--activations auto|f32] [--rival LLAMA_BENCH] > bench/NAME.json
 
-BINARY is `shardwright`; LLAMA_BENCH is llama.cpp's `llama-bench`. Both read a prompt of 512 tokens, then write 128 more. A
-benchmark, not a test: nothing depends on its numbers. Run it on an idle machine.
+BINARY is `shardwright`; LLAMA_BENCH is llama.cpp's `llama-bench`, built with -DGGML_NATIVE=OFF and the options of the machine
+(-DGGML_AVX512=ON -DGGML_AVX512_VBMI=ON -DGGML_AVX512_VNNI=ON -DGGML_AVX512_BF16=ON). Both read a prompt of 512 tokens, then
+write 128 more. A benchmark, not a test: nothing depends on its numbers. Run it on an idle machine.
+
+The glm-dsa file of 189 M weights in bench/*glm-dsa-189m.json:
+
+    shardwright synth glm-5 --layers 6 --recipe q4_k_m --vocab 16384 --context 8192 --set embedding_length=768
+        --set expert_count=16 --set expert_feed_forward_length=512 --set feed_forward_length=2048
+        --set attention.head_count=12 --set attention.q_lora_rank=512 -o glm-dsa-189M-Q4_K_M.gguf
 """
 import argparse
 import datetime
