@@ -183,11 +183,18 @@ fn templates() -> Result<()> {
             Seed::default().byte(2).bytes("{{ messages }}").raw(case.to_string()),
         )?;
     }
+    for (i, [before, link, after]) in CHAINS.into_iter().enumerate() {
+        let source = before.to_owned() + &link.repeat(12_000 / link.len()) + after;
+        put("template", &format!("found-chain-{i}"), Seed::default().byte(0).bytes(source))?;
+    }
     for (i, source) in HOSTILE.iter().enumerate() {
         put("template", &format!("hostile-{i}"), Seed::default().byte(i as u8).bytes(source))?;
     }
     Ok(())
 }
+
+/// Chains that overflowed the stack.
+const CHAINS: [[&str; 3]; 2] = [["{{ ", "-", "1 }}"], ["{% if 1 %}", "{% elif 1 %}", "{% endif %}"]];
 
 /// Templates that ask for too much in ways of their own; the first three were found to get it.
 const HOSTILE: &[&str] = &[

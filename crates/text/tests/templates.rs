@@ -333,6 +333,35 @@ fn values_that_contain_themselves_or_nest_deeply_do_not_overflow_the_stack() {
     }
 }
 
+/// Tests run in threads with 2 MiB of stack, as the workers of a server do.
+#[test]
+fn long_chains_are_refused_before_they_overflow_the_stack() {
+    let links = 30_000;
+    for [before, link, after] in [
+        ["{{ ", "-", "1 }}"],
+        ["{{ ", "not ", "1 }}"],
+        ["{{ 1", "+1", " }}"],
+        ["{{ 1", "**1", " }}"],
+        ["{{ 1", " if 1 else 1", " }}"],
+        ["{{ a", ".b", " }}"],
+        ["{{ a", "[0]", " }}"],
+        ["{{ a", "()", " }}"],
+        ["{{ a", "|trim", " }}"],
+        ["{{ a", " and a", " }}"],
+        ["{{ a", " ~ a", " }}"],
+        ["{{ a", " is b", " }}"],
+        ["{% set ", "(", "a"],
+        ["{% set a.", "b.", "c = 1 %}"],
+        ["{% for ", "(", "a"],
+        ["{% if 1 %}", "{% elif 1 %}", "{% endif %}"],
+    ] {
+        let source = format!("{before}{}{after}", link.repeat(links));
+        let error = ChatTemplate::from_source(&source).unwrap_err();
+        assert!(matches!(&error, Error::Template(why) if why.contains("2000 tokens")), "{link}: {error}");
+        ChatTemplate::from_source(&format!("{before}{}{after}", link.repeat(300))).ok();
+    }
+}
+
 #[test]
 fn templates_are_found_by_name() {
     let mut meta = Meta::new();

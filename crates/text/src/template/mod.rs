@@ -128,7 +128,7 @@ impl ChatTemplate {
         environment.set_syntax(syntax.clone());
         environment.set_recursion_limit(DEPTH);
         library::install(&mut environment);
-        let compiled = environment.add_template_owned("chat", source::prepare(source, &syntax));
+        let compiled = environment.add_template_owned("chat", source::prepare(source, &syntax)?);
         compiled.map_err(|e| failure(&e, None))?;
         let mut template =
             ChatTemplate { environment, source: source.to_owned(), arguments: Arguments::Objects };

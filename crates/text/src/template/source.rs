@@ -7,10 +7,22 @@ use minijinja::syntax::SyntaxConfig;
 use regex::Regex;
 
 use super::library::SNAPSHOT;
+use crate::error::{Error, Result};
+
+/// Tokens that one tag may have. The engine bounds how deep brackets and blocks nest, but follows chains (`a + a + a`,
+/// `not not a`, `a.b.c`) by recursion, too: about 8,000 links overflow the stack of a thread, and end the process.
+const TAG_TOKENS: usize = 2000;
+
+/// The same for `elif`, of which some 1,900 do.
+const ELIFS: usize = 400;
 
 /// The source as the engine gets it.
-pub(super) fn prepare(source: &str, syntax: &SyntaxConfig) -> String {
+///
+/// # Errors
+/// A chain that would overflow the stack.
+pub(super) fn prepare(source: &str, syntax: &SyntaxConfig) -> Result<String> {
     let source = without_training_blocks(source);
+    refuse_long_chains(&source, syntax)?;
     let mut out = String::with_capacity(source.len());
     let mut at = 0;
     for (offset, text) in insertions(&source, syntax) {
@@ -18,7 +30,24 @@ pub(super) fn prepare(source: &str, syntax: &SyntaxConfig) -> String {
         out.push_str(&text);
         at = offset;
     }
-    out + &source[at..]
+    Ok(out + &source[at..])
+}
+
+fn refuse_long_chains(source: &str, syntax: &SyntaxConfig) -> Result<()> {
+    let (mut tokens, mut elifs) = (0, 0);
+    for (token, _) in tokenize(source, false, syntax.clone()).map_while(std::result::Result::ok) {
+        match token {
+            Token::VariableStart | Token::BlockStart => tokens = 0,
+            Token::Ident("elif") => elifs += 1,
+            _ => tokens += 1,
+        }
+        if tokens > TAG_TOKENS || elifs > ELIFS {
+            return Err(Error::Template(format!(
+                "a tag may have {TAG_TOKENS} tokens, and the whole {ELIFS} `elif`; it has more"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Hugging Face's `{% generation %}` only marks text for training; to a renderer it is a block like any other.
@@ -42,7 +71,7 @@ fn insertions(source: &str, syntax: &SyntaxConfig) -> Vec<(usize, String)> {
     let mut set: Option<(bool, bool)> = None;
     let mut block_starts = false;
     // What cannot be read here cannot be compiled either.
-    for (token, span) in tokenize(source, false, syntax.clone()).map_while(Result::ok) {
+    for (token, span) in tokenize(source, false, syntax.clone()).map_while(std::result::Result::ok) {
         set = match (&token, set) {
             (Token::Ident("set"), _) if block_starts => Some((false, false)),
             (Token::Dot, Some((_, false))) => Some((true, false)),
@@ -77,7 +106,7 @@ mod tests {
             ("{% generation %}{%+endgeneration-%}", "{% if true %}{%+endif-%}"),
             ("{% set ns.x = 1", "{% set ns.x = ( 1"),
         ] {
-            assert_eq!(prepare(source, &syntax), expected);
+            assert_eq!(prepare(source, &syntax).unwrap(), expected);
         }
     }
 }
