@@ -66,29 +66,51 @@ fn perplexity(exec: &mut CpuExecutor, reader: &Reader) -> (f64, usize) {
     ((all.iter().sum::<f64>() / all.len() as f64).exp(), all.len())
 }
 
-fn check(options: Options, ranks: usize, expected: f64) {
+/// The float32 figures of the model card, which another program measured.
+const SPARSE: f64 = 1.595888;
+const DENSE: f64 = 1.596217;
+/// The same of the fast path, sparse, measured here.
+const FAST: f64 = 1.596749;
+const FAST_ON_TWO: f64 = 1.596635;
+
+fn check(options: Options, ranks: usize, activations: Activations, expected: f64, tolerance: f64) {
     let reader = Arc::new(Reader::open(&demo("glm-dsa-demo-UD-Q4_K_XL.gguf")).unwrap());
-    let mut exec = executor(&reader, options, ranks, Activations::F32);
+    let mut exec = executor(&reader, options, ranks, activations);
     let (found, tokens) = perplexity(&mut exec, &reader);
-    println!("{options:?} on {ranks} ranks: {found:.6} over {tokens} tokens, elsewhere {expected}");
+    println!(
+        "{options:?} on {ranks} ranks, {activations:?}: {found:.6} over {tokens} tokens, elsewhere {expected}"
+    );
     assert_eq!(tokens, 2357);
-    // both are float32 sums in other orders; the card gives six digits
-    assert!((found / expected - 1.0).abs() < 1e-5, "{found} is not {expected}");
+    assert!((found / expected - 1.0).abs() < tolerance, "{found} is not {expected}");
+}
+
+/// Both are float32 sums in other orders; the card gives six digits.
+fn check_exact(options: Options, ranks: usize, expected: f64) {
+    check(options, ranks, Activations::F32, expected, 1e-5);
 }
 
 #[test]
 fn sparse_perplexity_is_that_of_another_program() {
-    check(Options::default(), 1, 1.595888);
+    check_exact(Options::default(), 1, SPARSE);
 }
 
 #[test]
 fn dense_perplexity_is_that_of_another_program() {
-    check(Options { dense_attention: true, ..Options::default() }, 1, 1.596217);
+    check_exact(Options { dense_attention: true, ..Options::default() }, 1, DENSE);
 }
 
 #[test]
 fn ranks_do_not_change_the_perplexity() {
-    check(Options::default(), 8, 1.595888);
+    check_exact(Options::default(), 8, SPARSE);
+}
+
+/// The fast path has one answer on every machine; rounding costs it little of the quality.
+#[test]
+fn eight_bit_activations_hardly_change_the_perplexity() {
+    for (ranks, sparse) in [(1, FAST), (2, FAST_ON_TWO)] {
+        check(Options::default(), ranks, Activations::Q8, sparse, 1e-5);
+        assert!((sparse / SPARSE - 1.0).abs() < 2e-3);
+    }
 }
 
 /// Eighty near-duplicate records, then a question about each of some of them, answered.
@@ -114,22 +136,15 @@ fn look_ups(asked: &[usize]) -> Vec<(String, &'static str)> {
 #[test]
 fn a_record_among_many_is_found() {
     let reader = Arc::new(Reader::open(&demo("glm-dsa-demo-UD-Q4_K_XL.gguf")).unwrap());
-    let mut exec = executor(&reader, Options::default(), 1, Activations::F32);
     let tokenizer = Tokenizer::from_meta(reader.meta()).unwrap();
     let encode = |text: &str| tokenizer.encode(text, Special::Parse).unwrap();
-    for (question, word) in look_ups(&[0, 37, 79, 12]) {
-        let (asked, answered) = (encode(&question), encode(&format!("{question}{word}")));
-        assert_eq!(answered.len(), asked.len() + 1, "{word} is one token");
-        let loss = *losses(&mut exec, &answered).last().unwrap();
-        assert!(loss < 0.1, "{word} has probability {} after {} tokens", (-loss).exp(), asked.len());
+    for activations in [Activations::F32, Activations::Q8] {
+        let mut exec = executor(&reader, Options::default(), 1, activations);
+        for (question, word) in look_ups(&[0, 37, 79, 12]) {
+            let (asked, answered) = (encode(&question), encode(&format!("{question}{word}")));
+            assert_eq!(answered.len(), asked.len() + 1, "{word} is one token");
+            let loss = *losses(&mut exec, &answered).last().unwrap();
+            assert!(loss < 0.1, "{word} has probability {} after {} tokens", (-loss).exp(), asked.len());
+        }
     }
-}
-
-#[test]
-fn rounded_activations_cost_little() {
-    let reader = Arc::new(Reader::open(&demo("glm-dsa-demo-UD-Q4_K_XL.gguf")).unwrap());
-    let mut exec = executor(&reader, Options::default(), 1, Activations::Q8);
-    let (found, _) = perplexity(&mut exec, &reader);
-    println!("8-bit activations: {found:.6}");
-    assert!((found / 1.595888 - 1.0).abs() < 5e-3 && found != 1.595888, "{found}");
 }
