@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 const STREAMS: usize = 64;
 const TOKENS: usize = 4000;
 const PROMPT: usize = 32;
+const VOCABULARY: usize = 8192;
 
 /// Notes when steps begin and end.
 struct Timed {
@@ -79,11 +80,11 @@ impl Sink for Memory {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args().nth(1).ok_or("name a GGUF file, for its vocabulary")?;
     let tokenizer = Tokenizer::from_meta(shardwright_gguf::Reader::open(path.as_ref())?.meta())?;
-    let (vocab, tokenizer) = (tokenizer.vocab_len(), Arc::new(tokenizer));
+    let (texts, tokenizer) = (tokenizer.vocab_len(), Arc::new(tokenizer));
     let context = PROMPT + TOKENS;
     let blocks = STREAMS * context.div_ceil(64);
-    let limits = Limits { vocab, rows: 512, blocks, context, width: 1, drafts: false };
-    let usual = 300..vocab as u32 - 300;
+    let limits = Limits { vocab: VOCABULARY.max(texts), rows: 512, blocks, context, width: 1, drafts: false };
+    let usual = 300..texts as u32 - 300;
     let next = move |token: u32, position: u32| {
         usual.start + (token.wrapping_mul(7919) + position) % (usual.end - usual.start)
     };
@@ -111,7 +112,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let micros = |share: f64| steps[((steps.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e6;
     let result = json!({
         "streams": STREAMS,
-        "vocabulary": vocab,
+        "vocabulary": limits.vocab,
         "tokens": tokens,
         "seconds": took.as_secs_f64(),
         "tokens_per_second": tokens as f64 / took.as_secs_f64(),

@@ -144,7 +144,8 @@ impl Engine {
         });
         let (events, inbox) = channel();
         let worker = Worker::new(generator, inbox, shared.clone());
-        let thread = std::thread::Builder::new().name("engine".into());
+        // Grammars of clients are followed in it, some of them recursively.
+        let thread = std::thread::Builder::new().name("engine".into()).stack_size(64 << 20);
         thread
             .spawn(move || worker.live())
             .map_err(|e| Error::Broken(format!("no thread to be had: {e}")))?;

@@ -7,14 +7,30 @@ use llguidance::toktrie::{ApproximateTokEnv, SimpleVob, TokEnv, TokRxInfo, TokTr
 use llguidance::{Matcher, ParserFactory};
 use serde_json::Value as Json;
 use shardwright_text::tokenizer::Tokenizer;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
 
 /// Most bytes of a grammar.
 const MOST_BYTES: usize = 1 << 20;
 
 /// Deepest nesting of brackets in a grammar. Parsers descend as deep, and have only so much stack.
 const DEEPEST: usize = 100;
+
+/// Most different references in a schema: a parser descends as deep as they lead on from one to the next.
+const MOST_REFERENCES: usize = 2000;
+
+/// Stack of the thread that compiles: several times what the deepest grammar that is taken was seen to use.
+const STACK: usize = 256 << 20;
+
+/// How long a grammar may take to compile.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Most grammars that are compiled at a time, those included for which nobody waits any more.
+const MOST_AT_ONCE: usize = 32;
 
 /// Most characters of what a grammar's error says; it may quote the grammar.
 const MOST_WORDS: usize = 300;
@@ -32,7 +48,21 @@ pub enum Grammar {
 
 /// Compiles grammars for one vocabulary. Cheap to clone.
 #[derive(Clone)]
-pub struct Grammars(Arc<ParserFactory>);
+pub struct Grammars {
+    factory: Arc<ParserFactory>,
+    patience: Duration,
+    /// How many are being compiled.
+    compiling: Arc<AtomicUsize>,
+}
+
+/// Counts as one that is being compiled until it is dropped.
+struct Compiling(Arc<AtomicUsize>);
+
+impl Drop for Compiling {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 impl fmt::Debug for Grammars {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -61,29 +91,62 @@ impl Grammars {
         let mut factory = ParserFactory::new_simple(&env).map_err(|e| unusable(one_line(&e)))?;
         *factory.limits_mut() = ParserLimits { verbose_errors: false, ..ParserLimits::default() };
         factory.quiet();
-        Ok(Grammars(Arc::new(factory)))
+        Ok(Grammars { factory: Arc::new(factory), patience: PATIENCE, compiling: Arc::default() })
     }
 
-    /// A guide for one answer. Large grammars take a while: not for a thread that serves others.
+    /// With another limit for the time that a grammar may take to compile; usually it is a second.
+    #[must_use]
+    pub fn patient(self, patience: Duration) -> Grammars {
+        Grammars { patience, ..self }
+    }
+
+    /// A guide for one answer. May take a second: not for a thread that serves others.
     ///
     /// # Errors
-    /// The grammar is wrong, or too large, or no text at all fits it.
+    /// The grammar is wrong, too large, takes too long, or no text at all fits it; or too many are being compiled.
     pub fn guide(&self, grammar: &Grammar) -> Result<Box<dyn Guide>> {
         let kind = grammar.kind();
         let wrong = |why: String| Error::Grammar { kind, why };
         grammar.check_size().map_err(wrong)?;
-        let grammar = match grammar {
-            Grammar::JsonSchema(schema) => TopLevelGrammar::from_json_schema(schema.clone()),
-            Grammar::Regex(regex) => TopLevelGrammar::from_regex(regex),
-            Grammar::Lark(lark) => TopLevelGrammar::from_lark(lark.clone()),
-        };
-        let parser = self.0.create_parser(grammar).map_err(|e| wrong(one_line(&e)))?;
-        let mut guide = Parser { matcher: Matcher::new(Ok(parser)), allowed: SimpleVob::new() };
-        if guide.allowed().map_err(|e| wrong(e.to_string()))?.0.iter().all(|word| *word == 0) {
-            return Err(wrong("no text fits it".into()));
+        let queued = self.compiling.fetch_add(1, Ordering::Relaxed);
+        let running = Compiling(self.compiling.clone());
+        if queued >= MOST_AT_ONCE {
+            return Err(Error::Busy { queued });
         }
-        Ok(Box::new(guide))
+        let (done, result) = channel();
+        let (factory, grammar) = (self.factory.clone(), grammar.clone());
+        // The parser is recursive: on a small stack a hostile grammar would end the process. And it cannot be stopped.
+        let thread = std::thread::Builder::new().name("grammar".into()).stack_size(STACK);
+        let spawned = thread.spawn(move || {
+            let guide = compile(&factory, grammar);
+            drop(running);
+            // If nobody waits any more it was too late.
+            let _ = done.send(guide);
+        });
+        spawned.map_err(|e| wrong(format!("no thread to be had: {e}")))?;
+        result.recv_timeout(self.patience).map_err(|e| match e {
+            RecvTimeoutError::Timeout => {
+                wrong(format!("it takes longer than {:?} to compile", self.patience))
+            }
+            RecvTimeoutError::Disconnected => wrong("the parser of grammars has failed".into()),
+        })?
     }
+}
+
+fn compile(factory: &ParserFactory, grammar: Grammar) -> Result<Box<dyn Guide>> {
+    let kind = grammar.kind();
+    let wrong = |why: String| Error::Grammar { kind, why };
+    let grammar = match grammar {
+        Grammar::JsonSchema(schema) => TopLevelGrammar::from_json_schema(schema),
+        Grammar::Regex(regex) => TopLevelGrammar::from_regex(&regex),
+        Grammar::Lark(lark) => TopLevelGrammar::from_lark(lark),
+    };
+    let parser = factory.create_parser(grammar).map_err(|e| wrong(one_line(&e)))?;
+    let mut guide = Parser { matcher: Matcher::new(Ok(parser)), allowed: SimpleVob::new() };
+    if guide.allowed().map_err(|e| wrong(e.to_string()))?.0.iter().all(|word| *word == 0) {
+        return Err(wrong("no text fits it".into()));
+    }
+    Ok(Box::new(guide))
 }
 
 /// The bytes of a token as a grammar sees it; none for what must never be said.
@@ -108,10 +171,16 @@ impl Grammar {
     }
 
     fn check_size(&self) -> std::result::Result<(), String> {
-        let (bytes, depth) = match self {
-            Grammar::JsonSchema(schema) => (schema.to_string().len(), json_depth(schema)),
-            Grammar::Regex(text) | Grammar::Lark(text) => (text.len(), text_depth(text)),
+        let (bytes, depth, references) = match self {
+            Grammar::JsonSchema(schema) => {
+                let (depth, references) = measure(schema);
+                (schema.to_string().len(), depth, references)
+            }
+            Grammar::Regex(text) | Grammar::Lark(text) => (text.len(), text_depth(text), 0),
         };
+        if references > MOST_REFERENCES {
+            return Err(format!("it has {references} different references, more than {MOST_REFERENCES}"));
+        }
         if bytes > MOST_BYTES {
             return Err(format!("it has {bytes} bytes, more than {MOST_BYTES}"));
         }
@@ -122,18 +191,22 @@ impl Grammar {
     }
 }
 
-fn json_depth(json: &Json) -> usize {
-    let mut deepest = 0;
-    let mut left = vec![(json, 1)];
+/// How deep a schema nests, and how many different references it has.
+fn measure(schema: &Json) -> (usize, usize) {
+    let (mut deepest, mut references) = (0, BTreeSet::new());
+    let mut left = vec![(schema, 1)];
     while let Some((json, depth)) = left.pop() {
         deepest = deepest.max(depth);
         match json {
             Json::Array(items) => left.extend(items.iter().map(|item| (item, depth + 1))),
-            Json::Object(fields) => left.extend(fields.values().map(|value| (value, depth + 1))),
+            Json::Object(fields) => {
+                references.extend(fields.get("$ref").and_then(Json::as_str));
+                left.extend(fields.values().map(|value| (value, depth + 1)));
+            }
             _ => {}
         }
     }
-    deepest
+    (deepest, references.len())
 }
 
 /// Brackets open at a time, at most; those that stand for themselves are counted too.

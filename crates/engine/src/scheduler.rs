@@ -3,7 +3,8 @@
 //! First come, first served. A sequence starts when there are blocks for all tokens it has and one more for everybody
 //! who runs; its answer takes more as it grows. When they run out, the one that came last is set back: it waits again
 //! in its old place, and later computes its tokens once more. Before it, and for anyone who waits, those give way whose
-//! readers are too slow to take more.
+//! readers are too slow to take more. A sequence that begins like one that is being read lets that one finish the blocks
+//! they share, and then finds them in the cache: so several answers to one prompt are as many requests.
 
 use crate::pager::Pager;
 use crate::request::Id;

@@ -228,6 +228,49 @@ fn o5_stopping_lets_running_answers_end_in_time() {
     check(60_000, 100, true);
 }
 
+/// Takes a while for every row, and a little for every step.
+struct Slow(Null, Duration);
+
+impl Executor for Slow {
+    fn limits(&self) -> Limits {
+        self.0.limits()
+    }
+    fn step_probed(
+        &mut self,
+        batch: &StepBatch,
+        probe: Option<&mut dyn Probe>,
+    ) -> std::result::Result<StepOutput, ExecError> {
+        std::thread::sleep(Duration::from_millis(1) + self.1 * batch.rows() as u32);
+        self.0.step_probed(batch, probe)
+    }
+}
+
+/// Four answers run; long prompts come, then a short one. A whole prompt takes 2 s.
+#[test]
+fn o2_long_prompts_do_not_stop_the_others() {
+    let null = Null::new(limits(512, 4000, 30_000), |token, _| token);
+    let slow = Slow(null, Duration::from_micros(100));
+    let options = Options { prompt_time: Duration::from_millis(20), ..Options::default() };
+    let engine = Engine::start(Box::new(slow), [], options).unwrap();
+    let request = |prompt, n| Request { max_tokens: Some(n), ..Request::new(prompt) };
+    let streams: Vec<_> = (0..4).map(|i| submit(&engine, request(vec![i], 20_000)).unwrap()).collect();
+    streams.iter().for_each(|s| s.tokens(3));
+    let long: Vec<_> = (10..13).map(|i| submit(&engine, request(vec![i; 20_000], 1)).unwrap()).collect();
+    let started = Instant::now();
+    let short = submit(&engine, request(vec![9; 50], 1)).unwrap();
+    short.tokens(1);
+    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+    // what has come meanwhile came without a long break: steps stay near 20 ms, not 51
+    let steps = engine.stats().steps;
+    while streams[0].parts.try_recv().is_ok() {}
+    streams[0].tokens(20);
+    let took = engine.stats().steps.sum().saturating_sub(steps.sum());
+    let count = engine.stats().steps.count() - steps.count();
+    assert!(took / (count.max(1) as u32) < Duration::from_millis(40), "{took:?} for {count} steps");
+    assert_eq!(long[0].end().0.len(), 1);
+    assert!(started.elapsed() < Duration::from_secs(30));
+}
+
 /// An executor that breaks when told.
 struct Breaks(Null, Arc<AtomicBool>, bool);
 

@@ -46,7 +46,8 @@ fn demo() -> &'static (Arc<Tokenizer>, Grammars, usize) {
         let tokenizer = Tokenizer::from_meta(shardwright_gguf::Reader::open(&path).unwrap().meta()).unwrap();
         // a few rows of the model have no token
         let vocab = tokenizer.vocab_len() + 5;
-        let grammars = Grammars::new(&tokenizer, vocab).unwrap();
+        // a machine that runs many tests may be slow
+        let grammars = Grammars::new(&tokenizer, vocab).unwrap().patient(Duration::from_secs(60));
         (Arc::new(tokenizer), grammars, vocab)
     })
 }
@@ -206,6 +207,46 @@ fn impossible_grammars_are_errors() {
     check(lark(&format!("start: {}", "(".repeat(100_000))));
     check(lark("start: <no_such_token>\n"));
     check(lark("start: /a/ %%%\n"));
+}
+
+/// Schemas made to exhaust something: taken or refused, but soon, and never by the end of the process.
+#[test]
+fn hostile_schemas_do_no_harm() {
+    let (_, grammars, _) = demo();
+    let chain = |n: usize, inner: &dyn Fn(String) -> Json| {
+        let defs: serde_json::Map<String, Json> =
+            (0..n).map(|i| (format!("d{i}"), inner(format!("#/$defs/d{}", i + 1)))).collect();
+        let mut schema = json!({"$ref": "#/$defs/d0", "$defs": defs});
+        schema["$defs"][format!("d{n}")] = json!({"type": "null"});
+        schema
+    };
+    let check = |what: &str, schema: Json| {
+        let started = Instant::now();
+        let taken = grammars.guide(&Grammar::JsonSchema(schema)).err().map(|e| e.to_string());
+        let took = started.elapsed();
+        println!("{what}: {took:?} {taken:?}");
+        assert!(took < Duration::from_secs(30), "{what} took {took:?}");
+        assert!(taken.is_none_or(|text| !text.contains("panic") && text.len() < 400), "{what}");
+    };
+    check("too many references", chain(10_000, &|next| json!({"$ref": next})));
+    check("references", chain(1_999, &|next| json!({"$ref": next})));
+    check("references in arrays", chain(1_999, &|next| json!({"items": {"items": {"$ref": next}}})));
+    check("references in choices", chain(1_999, &|next| json!({"anyOf": [{"$ref": next}, {"$ref": next}]})));
+    check("all of references", chain(1_999, &|next| json!({"allOf": [{"$ref": next}, {"$ref": next}]})));
+    check("one of references", chain(300, &|next| json!({"oneOf": [{"$ref": next}, {"$ref": next}]})));
+    check("many items", json!({"type": "array", "items": {"type": "integer"}, "minItems": 1_000_000}));
+    check("a long text", json!({"type": "string", "minLength": 1_000_000, "maxLength": 1_000_000_000}));
+    check("a pattern", json!({"type": "string", "pattern": "((a{1,500}){1,500}){1,500}"}));
+    let names: Vec<String> = (0..50_000).map(|i| format!("name{i}")).collect();
+    check("many names", json!({"enum": names}));
+    let fields: serde_json::Map<String, Json> =
+        (0..5_000).map(|i| (format!("f{i}"), json!({"type": "integer"}))).collect();
+    let fields = Grammar::JsonSchema(json!({"type": "object", "properties": fields}));
+    let hasty = grammars.clone().patient(Duration::from_millis(100));
+    let error = hasty.guide(&fields).unwrap_err().to_string();
+    assert!(error.contains("longer than 100ms"), "{error}");
+    check("a huge number", json!({"type": "number", "minimum": 1e300, "multipleOf": 1e-300}));
+    check("integers", json!({"type": "integer", "minimum": -9_007_199_254_740_991i64, "multipleOf": 7919}));
 }
 
 /// What compiles must not take for ever to follow either.
