@@ -55,7 +55,8 @@ impl Executor for Timed {
 /// Keeps the text in memory.
 struct Memory {
     text: String,
-    ended: Sender<usize>,
+    /// Gets the number of tokens and of bytes.
+    ended: Sender<(usize, usize)>,
 }
 
 impl Sink for Memory {
@@ -63,7 +64,7 @@ impl Sink for Memory {
         let events = match part {
             Part::Token { events, .. } => events,
             Part::Done(done) => {
-                let _ = self.ended.send(done.answered);
+                let _ = self.ended.send((done.answered, done.message.content.len()));
                 done.events
             }
             Part::Started { .. } | Part::Prompt(_) | Part::Failed(_) => Vec::new(),
@@ -103,8 +104,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             engine.submit(request, Box::new(Memory { text: String::new(), ended: ended.clone() }))
         })
         .collect::<Result<Vec<_>, _>>()?;
-    let tokens: usize = ends.iter().take(STREAMS).sum();
+    let ends: Vec<_> = ends.iter().take(STREAMS).collect();
     let took = started.elapsed();
+    let (tokens, bytes) = ends.iter().fold((0, 0), |sum, end| (sum.0 + end.0, sum.1 + end.1));
+    if bytes == 0 {
+        return Err("no text was made".into());
+    }
     drop(tickets);
     let (mut steps, executor) =
         seen.lock().map(|mut seen| std::mem::take(&mut *seen)).map_err(|e| e.to_string())?;
@@ -114,6 +119,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "streams": STREAMS,
         "vocabulary": limits.vocab,
         "tokens": tokens,
+        "bytes_of_text": bytes,
         "seconds": took.as_secs_f64(),
         "tokens_per_second": tokens as f64 / took.as_secs_f64(),
         "executor_seconds": executor.as_secs_f64(),
