@@ -13,6 +13,7 @@ pub mod reader;
 pub mod request;
 pub mod sample;
 mod scheduler;
+pub mod selftest;
 mod sequence;
 pub mod stats;
 mod worker;

@@ -32,6 +32,7 @@ Examples:
   shardwright run model.gguf                      chat
   shardwright run model.gguf -p \"Say hello\"       one answer
   shardwright run --hf OWNER/REPO:Q4_K_M          the same with a model of the Hugging Face hub
+  shardwright serve model.gguf --port 8080        the APIs of OpenAI, for many clients
   shardwright inspect model.gguf                  what is in the file
   shardwright plan model.gguf --tp 8              memory per rank, bytes a token
 
@@ -43,6 +44,7 @@ Colours follow NO_COLOR, the log follows RUST_LOG.";
 #[derive(Subcommand)]
 enum Command {
     Run(commands::run::Args),
+    Serve(Box<commands::serve::Args>),
     Inspect(commands::inspect::Args),
     Plan(commands::plan::Args),
     Pull(commands::pull::Args),
@@ -59,8 +61,11 @@ enum Command {
 
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(report_panic));
-    let cli = Cli::parse();
-    start_log(&cli);
+    let cli = Cli::parse_from(commands::serve::foreign::translate(std::env::args_os()));
+    match &cli.command {
+        Command::Serve(args) => commands::serve::start_log(args, level(&cli)),
+        _ => start_log(level(&cli)),
+    }
     match dispatch(cli.command) {
         Ok(code) => code,
         // The reader of our output has gone: nothing is wrong and nobody listens.
@@ -76,6 +81,7 @@ fn main() -> ExitCode {
 fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run(a) => return commands::run::run(&a),
+        Command::Serve(a) => return commands::serve::run(*a),
         Command::Inspect(a) => commands::inspect::run(&a),
         Command::Plan(a) => commands::plan::run(&a),
         Command::Pull(a) => commands::pull::run(&a),
@@ -99,14 +105,17 @@ fn is_closed_pipe(e: &anyhow::Error) -> bool {
     e.chain().any(io)
 }
 
-/// Lines such as `note: ...`, without times or module names: they are for a person.
-fn start_log(cli: &Cli) {
-    let level = match (cli.quiet, cli.verbose) {
+fn level(cli: &Cli) -> &'static str {
+    match (cli.quiet, cli.verbose) {
         (true, _) => "error",
         (_, 0) => "shardwright=info",
         (_, 1) => "shardwright=debug",
         _ => "shardwright=trace",
-    };
+    }
+}
+
+/// Lines such as `note: ...`, without times or module names: they are for a person.
+fn start_log(level: &str) {
     let line = |buffer: &mut env_logger::fmt::Formatter, record: &log::Record<'_>| {
         let word = match record.level() {
             log::Level::Error => "error",

@@ -195,6 +195,20 @@ impl ModelArgs {
         }
     }
 
+    /// What to call the model: the name of its repository, or of its file, without what tells parts apart.
+    pub(crate) fn title(&self) -> String {
+        if let Some(wanted) = &self.which.hf {
+            return wanted.repo.clone();
+        }
+        let path = self.which.file.as_ref().or(self.which.model.as_ref());
+        let stem = path.and_then(|p| p.file_stem()).map_or("demo".into(), |s| s.to_string_lossy());
+        let part = |s: &str| s.len() == 5 && s.bytes().all(|b| b.is_ascii_digit());
+        match stem.rsplit_once("-of-").and_then(|(rest, all)| Some((rest.rsplit_once('-')?, all))) {
+            Some(((name, at), all)) if part(at) && part(all) => name.to_owned(),
+            _ => stem.into_owned(),
+        }
+    }
+
     /// What was named as the file, if there is no such file.
     pub(crate) fn no_file_but_a_name(&self) -> Option<&str> {
         let path = self.which.file.as_ref().or(self.which.model.as_ref())?;
@@ -307,13 +321,23 @@ fn demo() -> anyhow::Result<PathBuf> {
 impl Opened {
     /// Makes what runs the model's steps, after seeing that it fits.
     pub(crate) fn executor(&self, args: &BackendArgs, size: Size) -> anyhow::Result<Box<dyn Executor>> {
+        self.executor_for_many(args, size, size.context)
+    }
+
+    /// The same, with room for `tokens` tokens of all sequences together.
+    pub(crate) fn executor_for_many(
+        &self,
+        args: &BackendArgs,
+        size: Size,
+        tokens: usize,
+    ) -> anyhow::Result<Box<dyn Executor>> {
         if args.device == Device::Cuda {
             bail!("this build has no CUDA backend yet; use `--device cpu`");
         }
         let trunk = arch::describe(&self.hyper);
         let find = |name: &str| self.reader.tensor(name);
         let plans = plan(&trunk, &find, args.tp as usize).with_context(|| name(&self.reader))?;
-        let blocks = size.context.div_ceil(BLOCK);
+        let blocks = tokens.div_ceil(BLOCK);
         let needs = self.needs(
             &trunk,
             &plans,

@@ -45,12 +45,14 @@ fn spelled(piece: &[u8]) -> String {
 }
 
 impl Chain {
-    /// `controls` are control tokens beside [`EOS`].
+    /// `controls` are control tokens beside [`EOS`]; marks of reasoning and calls are user-defined, as in GLM's files.
     pub(crate) fn new(controls: &[&str]) -> Chain {
         let mut chain = Chain::default();
         (0..=255u8).for_each(|b| chain.add(&[b], spelled(&[b]), 1));
         for control in [&[EOS], controls].concat() {
-            chain.add(control.as_bytes(), control.to_owned(), 3);
+            let name = control.trim_start_matches(['<', '/']);
+            let is_mark = ["think", "tool_", "arg_"].iter().any(|begin| name.starts_with(begin));
+            chain.add(control.as_bytes(), control.to_owned(), if is_mark { 4 } else { 3 });
         }
         chain
     }
@@ -74,7 +76,8 @@ impl Chain {
         let mut from = self.id(start.as_bytes());
         for piece in pieces.iter().copied().chain([EOS.as_bytes()]) {
             let to = self.id(piece);
-            assert!(self.next.insert(from, vec![(to, 1.0)]).is_none(), "a token has one successor");
+            let other = self.next.insert(from, vec![(to, 1.0)]);
+            assert!(other.is_none_or(|o| o == [(to, 1.0)]), "a token has one successor");
             from = to;
         }
         self
@@ -124,6 +127,11 @@ impl Chain {
         let limits = Limits { vocab: self.texts.len(), rows, blocks, context, width: 1, drafts: false };
         let eos = self.ids[EOS.as_bytes()];
         Box::new(Runner { limits, eos, next: self.next.clone(), nan: self.nan, cache: HashMap::new() })
+    }
+
+    /// Vocabulary rows.
+    pub(crate) fn vocab(&self) -> usize {
+        self.texts.len()
     }
 
     /// A generator with room for 16 sequences of 512 tokens.

@@ -10,6 +10,7 @@ pub(crate) mod plan;
 pub(crate) mod pull;
 pub(crate) mod quantize;
 pub(crate) mod run;
+pub(crate) mod serve;
 pub(crate) mod synth;
 pub(crate) mod tokenize;
 pub(crate) mod verify;

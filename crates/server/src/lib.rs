@@ -1,0 +1,29 @@
+//! Speaks HTTP and JSON: the APIs that clients of other engines already know.
+#![forbid(unsafe_code)]
+
+mod answer;
+pub mod app;
+mod auth;
+mod body;
+mod connection;
+mod cors;
+pub mod error;
+mod form;
+pub mod gate;
+pub mod host;
+mod messages;
+mod metrics;
+pub mod model;
+mod openai;
+mod ops;
+pub mod options;
+mod refuse;
+pub mod sampling;
+pub mod serve;
+mod sse;
+mod thinking;
+mod trace;
+mod turn;
+pub mod usage;
+
+pub use answer::Patience;
