@@ -15,7 +15,7 @@ BINARIES=$WORK/x86_64-unknown-linux-gnu/release
 KEPT_BYTES=65536
 KEPT_FILES=50
 # An input that takes this many seconds is a finding; raise it on a busy machine.
-TIMEOUT=${FUZZ_TIMEOUT:-30}
+TIMEOUT=${FUZZ_TIMEOUT:-120}
 # In memory, if there is such a folder: three targets write files.
 [ -d /dev/shm ] && export TMPDIR=${TMPDIR:-/dev/shm}
 
