@@ -12,6 +12,7 @@ with serve(binary, "--demo", "--cache-tokens", "32768") as base:
     environment = {**os.environ, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
     for command in (
         [sys.executable, here / "openai_sdk.py", base],
+        [sys.executable, here / "anthropic_sdk.py", base, name],
         [sys.executable, here / "others.py", base, name],
         ["node", node / "vercel.mjs", base, name],
         [here / "transcripts.sh", base, name],

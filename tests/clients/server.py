@@ -5,6 +5,13 @@ import contextlib, re, signal, subprocess, sys, threading, time, urllib.error, u
 @contextlib.contextmanager
 def serve(binary, *arguments, patience=120):
     """The address of a server that runs while the context lasts. It must end with status 0."""
+    with process_of(binary, *arguments, patience=patience) as (base, _):
+        yield base
+
+
+@contextlib.contextmanager
+def process_of(binary, *arguments, patience=120):
+    """The same, with its process."""
     process = subprocess.Popen([binary, "serve", "--port", "0", *arguments], stderr=subprocess.PIPE, text=True)
     lines, found = [], threading.Event()
 
@@ -31,7 +38,7 @@ def serve(binary, *arguments, patience=120):
             if time.time() > end or '"failed"' in state or process.poll() is not None:
                 sys.exit(f"the server is not ready: {state}\n" + "".join(lines))
             time.sleep(0.1)
-        yield base
+        yield base, process
         process.send_signal(signal.SIGTERM)
         if process.wait(60) != 0:
             sys.exit(f"the server ended with status {process.returncode}:\n" + "".join(lines[-20:]))

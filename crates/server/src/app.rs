@@ -7,12 +7,12 @@ use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::options::Options;
 use crate::sampling::Defaults;
-use crate::{auth, cors, openai, ops, trace};
+use crate::{anthropic, auth, cors, openai, ops, trace};
 use axum::Router;
 use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::IntoResponse;
 use shardwright_engine::engine::Engine;
 use shardwright_engine::request::Pooling;
@@ -96,9 +96,10 @@ fn broken() -> ApiError {
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Shardwright", description = "The APIs that clients of OpenAI, vLLM and llama.cpp know."),
-    components(schemas(crate::error::ErrorBody)),
+    components(schemas(crate::error::ErrorBody, crate::anthropic::error::MessageError)),
     tags(
         (name = "openai", description = "OpenAI's endpoints"),
+        (name = "anthropic", description = "Anthropic's endpoints"),
         (name = "text", description = "Words to ids and back, as vLLM and llama-server do"),
         (name = "operation", description = "For those who run the server"),
     )
@@ -107,8 +108,10 @@ struct Description;
 
 /// All routes, and their description.
 pub fn router(app: &Shared) -> Router {
-    let routes =
-        OpenApiRouter::with_openapi(Description::openapi()).merge(openai::routes()).merge(ops::routes());
+    let routes = OpenApiRouter::with_openapi(Description::openapi())
+        .merge(openai::routes())
+        .merge(anthropic::routes())
+        .merge(ops::routes());
     let (router, mut description) = routes.split_for_parts();
     description.info.version.clone_from(&app.options.version);
     let description = Arc::new(description);
@@ -125,5 +128,6 @@ pub fn router(app: &Shared) -> Router {
         .layer(tower_http::catch_panic::CatchPanicLayer::custom(|_| broken().into_response()))
         .layer(cors::layer(&app.options.origins))
         .layer(from_fn_with_state(app.clone(), trace::trace))
+        .layer(from_fn(anthropic::error::form))
         .with_state(app.clone())
 }

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod anthropic;
 pub mod app;
 mod auth;
 mod body;

@@ -45,6 +45,8 @@ const FIELDS: &[(&str, Neutral, &str)] = &[
     ("spaces_between_special_tokens", True, "control tokens are no text"),
     ("continue_final_message", Empty, "the model's turn always begins anew"),
     ("documents", Empty, "put them into a message"),
+    ("mcp_servers", Empty, "this server calls no tools itself"),
+    ("container", Empty, "this server calls no tools itself"),
     ("chat_template", Empty, "templates from requests are not run"),
     ("mirostat", UpTo(0.0), "use `temperature`, `top_k`, `top_p` and `min_p`"),
     ("typical_p", UpTo(1.0), "use `temperature`, `top_k`, `top_p` and `min_p`"),

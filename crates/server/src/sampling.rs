@@ -140,19 +140,24 @@ impl SamplingFields {
             Some(Stop::One(stop)) => vec![stop.clone()],
             Some(Stop::Many(stops)) => stops.clone(),
         };
-        let (most, longest) = STOPS;
-        match stops.len() <= most && stops.iter().all(|s| s.len() <= longest) {
-            true => Ok(stops),
-            false => {
-                let why = format!("`stop` takes at most {most} strings of at most {longest} bytes");
-                Err(ApiError::field("stop", why))
-            }
-        }
+        check_stops("stop", stops)
     }
 
     /// How many answers are asked for.
     pub(crate) fn choices(&self) -> Result<usize, ApiError> {
         count("n", self.n, 1, CHOICES).map(|n| n.unwrap_or(1))
+    }
+}
+
+/// Stop strings, within bounds.
+pub(crate) fn check_stops(name: &str, stops: Vec<String>) -> Result<Vec<String>, ApiError> {
+    let (most, longest) = STOPS;
+    match stops.len() <= most && stops.iter().all(|s| s.len() <= longest) {
+        true => Ok(stops),
+        false => {
+            let why = format!("`{name}` takes at most {most} strings of at most {longest} bytes");
+            Err(ApiError::field(name, why))
+        }
     }
 }
 

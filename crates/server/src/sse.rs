@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::time::Duration;
 
-/// So often a comment goes out while a long prompt is read, lest something on the way gives the connection up.
+/// So often something goes out while a long prompt is read, lest something on the way gives the connection up.
 const PING: Duration = Duration::from_secs(10);
 
 /// One event: its name, if the API gives events names, and its data.
@@ -30,6 +30,10 @@ impl Frame {
     pub(crate) fn named(event: &'static str, value: &impl Serialize) -> Frame {
         Frame { event: Some(event), data: json(value) }
     }
+
+    fn event(self) -> Event {
+        self.event.map_or_else(Event::default, |name| Event::default().event(name)).data(self.data)
+    }
 }
 
 fn json(value: &impl Serialize) -> String {
@@ -44,6 +48,10 @@ pub(crate) trait Writer: Send + 'static {
     fn end(&mut self, answers: &Answers) -> Vec<Frame>;
     /// Nothing more will come.
     fn fail(&mut self, error: &ApiError) -> Vec<Frame>;
+    /// What goes out while nothing comes; None = a comment.
+    fn ping(&self) -> Option<Frame> {
+        None
+    }
 }
 
 struct State<W> {
@@ -76,14 +84,17 @@ impl<W: Writer> State<W> {
 
 /// The response: what the writer makes of the answers, as it comes.
 pub(crate) fn respond(answers: Answers, writer: impl Writer) -> Response {
+    let pings = KeepAlive::new().interval(PING);
+    let pings = match writer.ping() {
+        Some(frame) => pings.event(frame.event()),
+        None => pings,
+    };
     let state = State { answers, writer, frames: VecDeque::new(), ended: false };
     let events = stream::unfold(state, |mut state| async move {
         let frame = state.frame().await?;
-        let named = frame.event.map_or_else(Event::default, |name| Event::default().event(name));
-        let event = named.data(frame.data);
-        Some((Ok::<_, Infallible>(event), state))
+        Some((Ok::<_, Infallible>(frame.event()), state))
     });
-    let mut response = Sse::new(events).keep_alive(KeepAlive::new().interval(PING)).into_response();
+    let mut response = Sse::new(events).keep_alive(pings).into_response();
     // nginx and its like would collect events otherwise.
     response.headers_mut().insert("x-accel-buffering", axum::http::HeaderValue::from_static("no"));
     response

@@ -25,16 +25,18 @@ pub(crate) struct ThinkingFields {
     pub(crate) thinking: Option<Thinking>,
 }
 
-/// Z.ai's form.
+/// Z.ai's form, and Anthropic's.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub(crate) struct Thinking {
-    /// `enabled` or `disabled`.
+    /// `enabled`, `disabled` or `adaptive`.
     r#type: Option<Switch>,
+    /// Anthropic's bound on thoughts; the model is not held to it.
+    budget_tokens: Option<u64>,
     /// Leave the thoughts of earlier turns out?
     clear_thinking: Option<bool>,
 }
 
-/// On or off.
+/// On, off, or neither.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Switch {
@@ -42,6 +44,8 @@ pub(crate) enum Switch {
     Enabled,
     /// Off.
     Disabled,
+    /// As the model does by itself.
+    Adaptive,
 }
 
 impl ThinkingFields {
@@ -60,8 +64,9 @@ impl ThinkingFields {
             thinks = thinks.or(Some(at > 0));
         }
         let object = self.thinking.as_ref();
-        if let Some(switch) = object.and_then(|t| t.r#type) {
-            thinks = Some(switch == Switch::Enabled);
+        match object.and_then(|t| t.r#type) {
+            None | Some(Switch::Adaptive) => {}
+            Some(switch) => thinks = Some(switch == Switch::Enabled),
         }
         if let Some(thinks) = thinks {
             // GLM and Qwen read the first, DeepSeek and Kimi the second.

@@ -4,8 +4,7 @@
 mod util;
 
 use serde_json::{Value, json};
-use shardwright_text::reply::Syntax;
-use util::{Chain, Server, Setup};
+use util::{Chain, Server, Setup, glm, j1, j2};
 
 #[test]
 fn s1_characters_that_span_tokens_arrive_whole() {
@@ -181,27 +180,6 @@ fn tools() -> Value {
     ])
 }
 
-fn j1() -> Chain {
-    Chain::new(&["<tool_call>", "</tool_call>"])
-        .script("A", &[b"<tool_call>", b"get_time", b"</tool_call>"])
-        .script(
-            "B",
-            &[
-                b"Sure. <tool_",
-                b"call>look",
-                b"up<arg_key>order_id</arg_key><arg_va",
-                b"lue>00123</arg_value><arg_key>max</arg_key>\n",
-                b"<arg_value>10</arg_value><arg_key>tags</arg_key><arg_value>[\"a\"]</arg_value><arg_key>ok</arg_key><arg_value>true</arg_value>",
-                b"</tool_call>",
-            ],
-        )
-        .script("C", &[b"a < b and <tool", b" is a word"])
-}
-
-fn glm() -> Setup {
-    Setup { syntax: Syntax::by_name("glm"), ..Setup::default() }
-}
-
 #[test]
 fn j1_tool_calls_streamed_and_not() {
     let server = Server::start(&j1(), glm());
@@ -246,11 +224,7 @@ fn only_one_call_where_only_one_may_be() {
 
 #[test]
 fn j2_reasoning_is_told_apart() {
-    let chain = Chain::new(&["<think>", "</think>", "<|assistant|>"])
-        .script("<think>", &[b"Let me", b" see</thi", b"nk>The an", b"swer"])
-        .script("</think>", &[b"Direct"]);
-    let template = "{{ messages[-1]['content'] }}<|assistant|>{{ '</think>' if enable_thinking is defined and not enable_thinking else '<think>' }}";
-    let server = Server::start(&chain, Setup { template, ..glm() });
+    let server = j2();
     let check = |more: Value, reasoning: &str, content: &str, finish: &str| {
         let choice = server.choice("q", more.clone());
         let message = &choice["message"];

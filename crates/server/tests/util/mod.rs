@@ -43,6 +43,38 @@ impl Default for Setup {
     }
 }
 
+/// Calls of tools in GLM's words, as case J1 has them.
+pub(crate) fn j1() -> Chain {
+    Chain::new(&["<tool_call>", "</tool_call>"])
+        .script("A", &[b"<tool_call>", b"get_time", b"</tool_call>"])
+        .script(
+            "B",
+            &[
+                b"Sure. <tool_",
+                b"call>look",
+                b"up<arg_key>order_id</arg_key><arg_va",
+                b"lue>00123</arg_value><arg_key>max</arg_key>\n",
+                b"<arg_value>10</arg_value><arg_key>tags</arg_key><arg_value>[\"a\"]</arg_value><arg_key>ok</arg_key><arg_value>true</arg_value>",
+                b"</tool_call>",
+            ],
+        )
+        .script("C", &[b"a < b and <tool", b" is a word"])
+}
+
+/// GLM's syntax.
+pub(crate) fn glm() -> Setup {
+    Setup { syntax: Syntax::by_name("glm"), ..Setup::default() }
+}
+
+/// A model that thinks unless told not to, as case J2 has it.
+pub(crate) fn j2() -> Server {
+    let chain = Chain::new(&["<think>", "</think>", "<|assistant|>"])
+        .script("<think>", &[b"Let me", b" see</thi", b"nk>The an", b"swer"])
+        .script("</think>", &[b"Direct"]);
+    let template = "{{ messages[-1]['content'] }}<|assistant|>{{ '</think>' if enable_thinking is defined and not enable_thinking else '<think>' }}";
+    Server::start(&chain, Setup { template, ..glm() })
+}
+
 /// A server that runs until it is dropped.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
