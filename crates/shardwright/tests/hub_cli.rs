@@ -161,7 +161,8 @@ fn what_was_stopped_goes_on() {
     while length() < 500_000 && child.try_wait().unwrap().is_none() {
         std::thread::sleep(Duration::from_millis(20));
     }
-    let stop = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    // not SIGINT: what a shell runs in the background inherits that ignored
+    let stop = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
     assert!(stop.success() && !child.wait().unwrap().success());
     let there = length();
     assert!((500_000..3_000_000).contains(&there), "{there}");
