@@ -54,6 +54,7 @@ const FIELDS: &[(&str, Neutral, &str)] = &[
     ("xtc_probability", UpTo(0.0), "use `temperature`, `top_k`, `top_p` and `min_p`"),
     ("dry_multiplier", UpTo(0.0), "use the penalties"),
     ("dynatemp_range", UpTo(0.0), "use `temperature`"),
+    ("grammar", Empty, "write it in Lark's syntax, as `structured_outputs.grammar`"),
     ("kv_transfer_params", Empty, "the cache stays in this process"),
 ];
 

@@ -76,6 +76,7 @@ fn wrong_requests_are_told_in_a_line() {
     check(&["tiny-llama", "--vocab", "10", "-o", "x.gguf"], 1, "no room for a tokenizer");
     check(&["tiny-llama", "--tensor-type", "nothing=Q8_0"], 1, "no tensor has `nothing`");
     check(&["tiny-llama", "--tensor-type", "ffn_up=Q9"], 2, "Q9");
+    check(&["tiny-llama", "--tensor-type", "ffn_up=Q8_1"], 2, "Q8_1 is no type of weights");
     check(&["tiny-llama", "--set", "block_count=0"], 1, "1 to 512");
     check(&["tiny-llama", "--recipe", "q4_k_m", "-o", "/no/such/folder/x.gguf"], 1, "/no/such/folder/x.gguf");
     assert!(run(&["synth", "--list"]).contains("deepseek-v3.2"));

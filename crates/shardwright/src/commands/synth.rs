@@ -100,7 +100,11 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 
 fn tensor_type(text: &str) -> Result<(String, QuantType), String> {
     let (part, name) = key_value(text)?;
-    Ok((part, QuantType::from_name(&name).map_err(|e| e.to_string())?))
+    let quant = QuantType::from_name(&name).map_err(|e| e.to_string())?;
+    match quant.is_weight() {
+        true => Ok((part, quant)),
+        false => Err(format!("{quant} is no type of weights")),
+    }
 }
 
 fn fuse(text: &str) -> Result<Fuse, String> {

@@ -39,11 +39,11 @@ const RENAMED: &[(&str, &str)] = &[
     ("-np", "--max-num-seqs"),
     ("-ub", "--max-num-batched-tokens"),
     ("-to", "--request-timeout"),
-    ("-ctk", "--kv-cache-dtype"),
 ];
 
 const ALL_LAYERS: &str = "all layers run on the chosen device";
-const ATTENTION: &str = "there is one attention, and it is exact";
+const ATTENTION: &str = "there is one attention on each device, and it is blockwise";
+const CACHE_TYPE: &str = "the cache has 16 bits an element, with --activations f32 it has 32";
 const DEALT: &str = "the model is cut over all ranks alike; their number is --tp";
 const SPECULATION: &str = "answers are not drafted";
 const BACKEND: &str = "kernels are chosen by the device";
@@ -84,10 +84,10 @@ const FLAGS: &[Flag] = &[
         CACHE,
     ),
     flag(&["--block-size"], Value, "blocks of the cache hold 64 tokens"),
-    flag(&["-ctv", "--cache-type-v"], Value, "the whole cache has one type, --kv-cache-dtype"),
+    flag(&["--kv-cache-dtype", "-ctk", "--cache-type-k", "-ctv", "--cache-type-v"], Value, CACHE_TYPE),
     flag(&["--enforce-eager"], Nothing, "nothing is captured on the CPU"),
     flag(&["--compilation-config", "-O"], Value, BACKEND),
-    flag(&["--dtype"], Value, "activations are 32-bit; weights keep the types of the file"),
+    flag(&["--dtype"], Value, "weights keep the types of the file; what is computed with is --activations"),
     flag(&["--quantization"], Value, "weights keep the types of the file"),
     flag(&["--load-format", "--config-format", "--tokenizer-mode"], Value, "models are GGUF files"),
     flag(&["--tokenizer", "--hf-config-path"], Value, "everything about a model is in its file"),
@@ -223,8 +223,8 @@ mod tests {
         check("x serve m.gguf --port 1", "x serve m.gguf --port 1", &[]);
         check(
             "x serve -m m.gguf -ngl 99 -fa -c 4096 -ctk f16 -sm row -ts 1,1",
-            "x serve -m m.gguf -c 4096 --kv-cache-dtype f16",
-            &["-ngl", "-fa", "-sm", "-ts"],
+            "x serve -m m.gguf -c 4096",
+            &["-ngl", "-fa", "-ctk", "-sm", "-ts"],
         );
         check("x serve -fa on m.gguf", "x serve m.gguf", &["-fa"]);
         check("x serve -fa m.gguf -tp 2", "x serve m.gguf --tp 2", &["-fa"]);
