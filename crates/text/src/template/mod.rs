@@ -124,7 +124,7 @@ impl ChatTemplate {
     pub fn from_source(source: &str) -> Result<ChatTemplate> {
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-        let syntax = syntax.map_err(|e| Error::Template(e.to_string()))?;
+        let syntax = syntax.map_err(|e| Error::Template(printable(&e.to_string())))?;
         environment.set_syntax(syntax.clone());
         environment.set_recursion_limit(DEPTH);
         library::install(&mut environment);
@@ -179,8 +179,14 @@ fn failure(error: &minijinja::Error, guard: Option<&Guard>) -> Error {
     match error.kind() {
         ErrorKind::OutOfFuel => Error::Template("it takes too many steps or too much memory".to_owned()),
         ErrorKind::WriteFailure => Error::Template("its output is too long".to_owned()),
-        _ => Error::Template(clean(&error.to_string())),
+        _ => Error::Template(printable(&clean(&error.to_string()))),
     }
+}
+
+/// An error may quote what a template holds: no terminal should obey it.
+fn printable(text: &str) -> String {
+    let show = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(show).collect()
 }
 
 /// Takes bytes up to a limit.
