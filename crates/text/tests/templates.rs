@@ -283,6 +283,13 @@ fn a_refusal_carries_the_templates_words() {
         Err(Error::Refused(words)) => assert_eq!(words, "no: <x>"),
         other => panic!("{other:?}"),
     }
+    // found by fuzzing: what an error quotes went to the terminal as it was
+    for source in
+        ["{{ raise_exception('a\u{1b}[2J\nb') }}", "{{ '%\u{1b}'|format(1) }}", "{{ 'x'|\n\u{1b} }}"]
+    {
+        let message = render(source, &messages, &json!([]), None).unwrap_err().to_string();
+        assert!(!message.contains(char::is_control) && message.len() < 600, "{message:?}");
+    }
 }
 
 #[test]

@@ -35,6 +35,9 @@ const OUTPUT: usize = 4 << 20;
 /// Nested blocks, macros and calls; the engine's recursion then fits the stack of any thread.
 const DEPTH: usize = 120;
 
+/// Characters that are told of why a template failed.
+const REASON: usize = 500;
+
 /// A part of a rendered prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment {
@@ -166,9 +169,12 @@ impl ChatTemplate {
     }
 }
 
-/// What the template said itself, or what is wrong with it.
+/// What the template said itself, or what is wrong with it: one line, whatever the template quotes.
 fn failure(error: &minijinja::Error, guard: Option<&Guard>) -> Error {
-    let clean = |text: &str| guard.map_or_else(|| text.to_owned(), |g| g.unguarded(text));
+    let clean = |text: &str| {
+        let text = guard.map_or_else(|| text.to_owned(), |g| g.unguarded(text));
+        text.chars().take(REASON).map(|c| if c.is_control() { ' ' } else { c }).collect::<String>()
+    };
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
         if let Some(raised) = cause.downcast_ref::<library::Raised>() {
