@@ -171,10 +171,7 @@ impl ChatTemplate {
 
 /// What the template said itself, or what is wrong with it: one line, whatever the template quotes.
 fn failure(error: &minijinja::Error, guard: Option<&Guard>) -> Error {
-    let clean = |text: &str| {
-        let text = guard.map_or_else(|| text.to_owned(), |g| g.unguarded(text));
-        text.chars().take(REASON).map(|c| if c.is_control() { ' ' } else { c }).collect::<String>()
-    };
+    let clean = |text: &str| printable(&guard.map_or_else(|| text.to_owned(), |g| g.unguarded(text)));
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
         if let Some(raised) = cause.downcast_ref::<library::Raised>() {
@@ -185,14 +182,14 @@ fn failure(error: &minijinja::Error, guard: Option<&Guard>) -> Error {
     match error.kind() {
         ErrorKind::OutOfFuel => Error::Template("it takes too many steps or too much memory".to_owned()),
         ErrorKind::WriteFailure => Error::Template("its output is too long".to_owned()),
-        _ => Error::Template(printable(&clean(&error.to_string()))),
+        _ => Error::Template(clean(&error.to_string())),
     }
 }
 
-/// An error may quote what a template holds: no terminal should obey it.
+/// An error may quote what a template holds, of any length: no terminal should obey it.
 fn printable(text: &str) -> String {
     let show = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
-    text.chars().map(show).collect()
+    text.chars().take(REASON).map(show).collect()
 }
 
 /// Takes bytes up to a limit.
