@@ -1,13 +1,12 @@
 //! One request to the hub: redirects, the token, timeouts, and what an answer means.
 
 use std::io::{self, Read};
-use std::sync::Arc;
 use std::time::Duration;
 
 use ureq::http::{HeaderMap, Response, StatusCode, Uri};
-use ureq::tls::{Certificate, RootCerts, TlsConfig};
-use ureq::{Agent, Body, Proxy};
+use ureq::{Agent, Body};
 
+use crate::connection::connection;
 use crate::error::{Error, Result};
 use crate::settings::Settings;
 
@@ -37,25 +36,8 @@ pub(crate) struct Reply {
 impl Client {
     pub(crate) fn new(settings: &Settings, repo: &str) -> Result<Client> {
         let host = host(&parse(&settings.endpoint)?);
-        let found = rustls_native_certs::load_native_certs().certs;
-        if found.is_empty() && settings.endpoint.starts_with("https") {
-            let why = "this system has no certificates; install ca-certificates".into();
-            return Err(Error::Tls { host, why });
-        }
-        let roots: Vec<Certificate<'static>> =
-            found.iter().map(|c| Certificate::from_der(c).to_owned()).collect();
-        let tls = TlsConfig::builder()
-            .root_certs(RootCerts::from(roots))
-            .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .build();
-        let local = ["localhost", "127.", "[::1]"].iter().any(|name| host.starts_with(name));
-        let config = Agent::config_builder()
-            .tls_config(tls)
-            // A proxy cannot mean the same machine by these names.
-            .proxy(if local { None } else { Proxy::try_from_env() })
-            .user_agent(concat!("shardwright/", env!("CARGO_PKG_VERSION")))
-            .http_status_as_error(false)
-            .max_redirects(0) // `get` follows them, as the token must not
+        // `get` follows redirects, as the token must not.
+        let config = connection(&host, settings.endpoint.starts_with("https"))?
             .timeout_resolve(Some(CONNECT))
             .timeout_connect(Some(CONNECT))
             .timeout_recv_response(Some(SILENCE))

@@ -7,6 +7,7 @@
 mod cache;
 mod choose;
 mod client;
+mod connection;
 mod download;
 mod error;
 mod fetch;
@@ -17,6 +18,7 @@ mod patience;
 mod settings;
 mod wanted;
 
+pub use connection::connection;
 pub use error::{Error, Result};
 pub use fetch::{Watch, fetch};
 pub use settings::Settings;

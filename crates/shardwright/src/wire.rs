@@ -215,6 +215,11 @@ impl ModelArgs {
         path.to_str().filter(|_| !path.exists())
     }
 
+    /// What `--model` says, where it is no file but a server's name for a model.
+    pub(crate) fn served(&self) -> Option<&str> {
+        self.which.model.as_ref().and_then(|name| name.to_str())
+    }
+
     fn read_at(&self, path: &Path) -> anyhow::Result<Reader> {
         let mut reader = Reader::open(path)?;
         if let Some(mtp) = &self.mtp {

@@ -157,6 +157,7 @@ pub(super) const ROOMS: &[Room] = &[
             "rustyline",
             "serde_json",
             "tracing-subscriber",
+            "ureq",
         ],
         unsafe_in: &[],
     },

@@ -1,5 +1,6 @@
-//! `shardwright bench`: how fast a model reads a prompt and answers, on this machine.
+//! A model in this process: random ids through the executor.
 
+use super::How;
 use crate::progress::Progress;
 use crate::table::Table;
 use crate::wire::{BackendArgs, ModelArgs, Size};
@@ -8,46 +9,27 @@ use shardwright_model::exec::{BLOCK, Executor, RowOutput, StepBatch, Want};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// Measure how many tokens a second a model reads and writes.
-///
-/// A prompt of random ids is read in steps of as many rows as `run` uses, then greedy tokens are added one by one; the
-/// first of them belongs to the prompt. Nothing else should run on the machine meanwhile.
 #[derive(clap::Args)]
-#[command(after_help = "\
-Examples:
-  shardwright bench model.gguf
-  shardwright bench model.gguf -p 4096 -n 64 -r 5 --threads 8 --json")]
-pub(crate) struct Args {
-    #[command(flatten)]
-    model: ModelArgs,
+pub(super) struct LocalArgs {
     #[command(flatten)]
     backend: BackendArgs,
     /// Tokens of the prompt.
     #[arg(short, long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     prompt: u32,
-    /// Tokens added to it.
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
-    predict: u32,
-    /// How often both are measured.
-    #[arg(short, long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    repetitions: u32,
     /// Rows of one step.
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=4096))]
     chunk: u32,
-    /// Print the figures as JSON.
-    #[arg(long)]
-    json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let opened = args.model.open()?;
-    let (prompt, answer) = (args.prompt as usize, args.predict as usize);
+pub(super) fn run(args: &LocalArgs, model: &ModelArgs, how: &How) -> anyhow::Result<()> {
+    let opened = model.open()?;
+    let (prompt, answer) = (args.prompt as usize, how.predict as usize);
     let rows = (args.chunk as usize).min(prompt);
     let mut executor = opened.executor(&args.backend.fast(), Size { context: prompt + answer, rows })?;
     let ids: Vec<u32> = ids(opened.hyper.vocab as u32).take(prompt).collect();
-    let mut progress = Progress::new("rounds", args.repetitions as usize + 1);
+    let mut progress = Progress::new("rounds", how.repetitions as usize + 1);
     let mut rates = [vec![], vec![]];
-    for round in 0..=args.repetitions {
+    for round in 0..=how.repetitions {
         let times = once(&mut *executor, &ids, answer, rows)?;
         progress.at(round as usize + 1);
         // the first round brings the weights into memory
@@ -59,10 +41,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     drop(progress);
     let names = [format!("prompt of {prompt}"), format!("{answer} tokens after it")];
-    print(args, names.into_iter().zip(rates))
+    print(how.json, names.into_iter().zip(rates))
 }
 
-fn print(args: &Args, results: impl Iterator<Item = (String, Vec<f64>)>) -> anyhow::Result<()> {
+fn print(as_json: bool, results: impl Iterator<Item = (String, Vec<f64>)>) -> anyhow::Result<()> {
     let mut table = Table::new(1, ["", "tok/s", "least", "most"]);
     let mut json = Vec::new();
     for (name, mut rates) in results {
@@ -72,7 +54,7 @@ fn print(args: &Args, results: impl Iterator<Item = (String, Vec<f64>)>) -> anyh
         json.push(serde_json::json!({ "name": name, "tok_s": median, "least": least, "most": most }));
     }
     let mut out = std::io::stdout();
-    if args.json {
+    if as_json {
         let commit = env!("SHARDWRIGHT_VERSION");
         return Ok(writeln!(out, "{}", serde_json::json!({ "commit": commit, "results": json }))?);
     }
