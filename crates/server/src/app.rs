@@ -7,7 +7,7 @@ use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::options::Options;
 use crate::sampling::Defaults;
-use crate::{anthropic, auth, cors, openai, ops, trace};
+use crate::{anthropic, auth, cors, openai, ops, page, trace};
 use axum::Router;
 use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
@@ -116,6 +116,7 @@ pub fn router(app: &Shared) -> Router {
     description.info.version.clone_from(&app.options.version);
     let description = Arc::new(description);
     router
+        .merge(page::routes())
         .route(
             "/openapi.json",
             axum::routing::get(move || async move { axum::Json(description.as_ref()).into_response() }),

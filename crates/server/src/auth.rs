@@ -8,7 +8,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use subtle::{Choice, ConstantTimeEq};
 
-/// What watchers, and browsers before they have a key, may ask.
+/// What watchers, and browsers before they have a key, may ask; the page's files, too.
 const PUBLIC: [&str; 6] = ["/", "/health", "/live", "/ready", "/version", "/metrics"];
 
 /// Lets requests through that have a key, if keys are wanted.
@@ -17,9 +17,9 @@ pub(crate) async fn check(
     request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
-    let keys = &app.options.api_keys;
-    let free =
-        keys.is_empty() || request.method() == Method::OPTIONS || PUBLIC.contains(&request.uri().path());
+    let (keys, path) = (&app.options.api_keys, request.uri().path());
+    let public = PUBLIC.contains(&path) || path.starts_with("/page/");
+    let free = keys.is_empty() || request.method() == Method::OPTIONS || public;
     match free || is_known(keys, given(request.headers())) {
         true => Ok(next.run(request).await),
         false => Err(ApiError {

@@ -18,6 +18,7 @@ pub mod model;
 mod openai;
 mod ops;
 pub mod options;
+mod page;
 mod refuse;
 pub mod sampling;
 pub mod serve;

@@ -279,4 +279,27 @@ mod tests {
             assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
         }
     }
+
+    #[test]
+    fn the_dashboard_asks_for_what_is_there() {
+        let metrics = Arc::new(Metrics::new("shardwright", "demo"));
+        Watch::new(&metrics, 1).done(Finish::Stop);
+        metrics.answered("/", "GET", 200);
+        let text = metrics.text(Some(&Stats::default()));
+        let names: Vec<&str> =
+            text.lines().filter_map(|l| l.strip_prefix("shardwright:")?.split('{').next()).collect();
+        let dashboard = include_str!("../../../deploy/grafana.json");
+        let asked: Vec<&str> = dashboard
+            .split("${prefix}:")
+            .skip(1)
+            .filter_map(|rest| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next())
+            .collect();
+        assert!(asked.len() > 20, "{asked:?}");
+        for name in asked {
+            assert!(names.contains(&name), "the dashboard asks for {name}; there are {names:?}");
+        }
+        for label in dashboard.split(" by (").skip(1).filter_map(|rest| rest.split(')').next()) {
+            assert!(text.contains(&format!("{label}=\"")), "the dashboard asks for the label {label}");
+        }
+    }
 }

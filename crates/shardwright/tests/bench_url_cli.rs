@@ -250,7 +250,8 @@ fn what_is_no_server_is_told_in_one_line() {
     check(&["--url", &nobody, "--threads", "2"], 2, "cannot be used with");
     check(&["--url", &nobody, "-p", "2"], 2, "cannot be used with");
     check(&["--url", &nobody, "--dense-attention"], 2, "cannot be used with");
-    check(&["--demo", "--plot", "a.svg"], 2, "required");
+    check(&["--demo", "--plot", "a.svg"], 2, "cannot be used with");
+    check(&["-m", "a.gguf", "--plot", "a.svg"], 2, "--url <URL>");
     check(&["--url", &nobody, "--plot", "a.png"], 2, "must end with .svg");
     check(&["--url", &nobody, "--concurrency", "0"], 2, "0 is not in");
     check(&[], 2, "required");

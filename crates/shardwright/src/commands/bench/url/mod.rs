@@ -17,6 +17,9 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// With one of these there is no server, and `requires` says nothing of what another flag excludes.
+const FILES: [&str; 3] = ["MODEL", "hf", "demo"];
+
 #[derive(clap::Args)]
 #[command(next_help_heading = "Of a server")]
 pub(super) struct UrlArgs {
@@ -29,17 +32,17 @@ pub(super) struct UrlArgs {
     #[arg(long, value_name = "KEY", env = "SHARDWRIGHT_API_KEY", hide_env_values = true)]
     api_key: Option<String>,
     /// How many streams at a time.
-    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,2,4,8,16", requires = "url",
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,2,4,8,16", requires = "url", conflicts_with_all = FILES,
           value_parser = clap::value_parser!(u32).range(1..=4096))]
     concurrency: Vec<u32>,
     /// Tokens of the prompts, about; 8k is 8192, 0 is a short prompt.
-    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "0", requires = "url", value_parser = tokens)]
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "0", requires = "url", conflicts_with_all = FILES, value_parser = tokens)]
     context: Vec<u32>,
     /// Draw the figures into this file.
-    #[arg(long, value_name = "FILE.svg", requires = "url", value_parser = svg)]
+    #[arg(long, value_name = "FILE.svg", requires = "url", conflicts_with_all = FILES, value_parser = svg)]
     plot: Option<PathBuf>,
     /// Seconds without a byte after which a request has failed.
-    #[arg(long, value_name = "SECONDS", default_value_t = 600, requires = "url", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, requires = "url", conflicts_with_all = FILES, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
 }
 

@@ -12,6 +12,9 @@ const GAP: f64 = 84.0;
 /// Told apart by colour-blind readers, too (Okabe and Ito).
 const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#333333"];
 
+/// What a panel shows of a row.
+type Value = fn(&Row) -> Option<f64>;
+
 /// One curve: streams and values, in both of which it is positive.
 struct Curve {
     name: String,
@@ -22,7 +25,7 @@ struct Curve {
 
 /// The three pictures side by side.
 pub(super) fn draw(model: &str, rows: &[Row]) -> String {
-    let panels: [(&str, fn(&Row) -> Option<f64>); 3] = [
+    let panels: [(&str, Value); 3] = [
         ("tok/s of all streams", |row| median(&row.totals)),
         ("tok/s of a stream", |row| median(&row.rates)),
         ("ms to the first token", |row| median(&row.first).map(|s| s * 1e3)),
@@ -48,7 +51,7 @@ pub(super) fn draw(model: &str, rows: &[Row]) -> String {
     svg + "</svg>\n"
 }
 
-fn curves(rows: &[Row], value: fn(&Row) -> Option<f64>) -> Vec<Curve> {
+fn curves(rows: &[Row], value: Value) -> Vec<Curve> {
     let mut curves: Vec<Curve> = Vec::new();
     for row in rows {
         let (context, warm) = (row.cell.context, row.cell.warm);
