@@ -96,7 +96,7 @@ fn broken() -> ApiError {
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Shardwright", description = "The APIs that clients of OpenAI, vLLM and llama.cpp know."),
-    components(schemas(crate::error::ErrorBody, crate::anthropic::error::MessageError)),
+    components(schemas(crate::error::ErrorBody, crate::anthropic::error::MessageError, openai::chat::ChatChunk)),
     tags(
         (name = "openai", description = "OpenAI's endpoints"),
         (name = "anthropic", description = "Anthropic's endpoints"),

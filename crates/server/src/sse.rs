@@ -9,14 +9,19 @@ use serde::Serialize;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::time::Duration;
+use utoipa::ToSchema;
 
 /// So often something goes out while a long prompt is read, lest something on the way gives the connection up.
 const PING: Duration = Duration::from_secs(10);
 
-/// One event: its name, if the API gives events names, and its data.
-#[derive(Debug, PartialEq)]
+/// One event of a stream. Tools that check a description against answers take the schema of `text/event-stream` for
+/// that of one event.
+#[derive(Debug, PartialEq, ToSchema)]
+#[schema(as = ServerSentEvent)]
 pub(crate) struct Frame {
+    /// The event's name, where the API gives events names.
     pub(crate) event: Option<&'static str>,
+    /// The event as JSON, or `[DONE]` at the end of OpenAI's streams.
     pub(crate) data: String,
 }
 

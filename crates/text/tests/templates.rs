@@ -269,6 +269,10 @@ fn templates_find_what_pythons_environment_has() {
             "{{ 'x' | string | length }}{{ [3, 1] | sort | last }}{{ '<b>' }}{{ [] | default('e', true) }}",
             "13<b>e",
         ),
+        (
+            "{{ '%03d é %s %%(é' | format(7, 'ü') }}|{{ '{x[k]:é>3} [ü]{{[é'.format(x={'k': 1}) }}",
+            "007 é ü %(é|éé1 [ü]{[é",
+        ),
     ] {
         assert_eq!(text(source), expected, "{source}");
     }
@@ -304,6 +308,12 @@ fn hostile_templates_end_with_an_error() {
         "{% set ns = namespace(x=[1]) %}{% for i in range(40) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x | tojson }}",
         "{% set ns = namespace(x=[1]) %}{% for i in range(300) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x | tojson }}",
         "{% set ns = namespace(x=[]) %}{% for i in range(99999) %}{% set _ = ns.x.append(i) %}{% endfor %}{% for i in range(99999) %}{% set _ = ns.x.append(ns.x.pop(0)) %}{% endfor %}",
+        "{{ '%(\u{e9})s' | format({'\u{e9}': 1}) }}",
+        "{{ '%0d|%(3\u{fffd}s' | format(4, 'a') }}",
+        "{{ '{x[\u{e9}]}'.format(x={'\u{e9}': 1}) }}",
+        "{{ '{:>9999999999}'.format(1) }}",
+        "{{ '{:.9999999999f}'.format(1.5) }}",
+        "{% set ns = namespace(x=[]) %}{% for i in range(99999) %}{% set _ = ns.x.append('{:\u{e9}^99999}'.format(1)) %}{% endfor %}",
         "{{ 1 | nosuch }}",
         "{% if %}",
         "{% include 'secret' %}",

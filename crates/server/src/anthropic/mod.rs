@@ -31,7 +31,7 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
 ///
 /// With `stream: true` it comes as server-sent events, each with its `type` as name.
 #[utoipa::path(post, path = "/v1/messages", tag = "anthropic", request_body = MessagesRequest,
-    responses((status = 200, content((MessageResponse = "application/json"), (String = "text/event-stream"))), Errors))]
+    responses((status = 200, content((MessageResponse = "application/json"), (sse::Frame = "text/event-stream"))), Errors))]
 pub(crate) async fn create(
     State(app): State<Shared>,
     Open(service): Open,

@@ -1,6 +1,6 @@
 //! OpenAI's endpoints, and the two about words that vLLM and llama-server have. One file an endpoint, with its types.
 
-mod chat;
+pub(crate) mod chat;
 mod completions;
 mod embeddings;
 mod models;

@@ -11,7 +11,7 @@ use minijinja::{Environment, Error, ErrorKind, Output, State, Value, escape_form
 use serde_json::Value as Json;
 
 use super::guard::Guard;
-use super::{TemplateInput, json};
+use super::{TemplateInput, formatting, json};
 
 /// The guard's name among the variables; no template can spell it.
 const GUARD: &str = "\0guard";
@@ -36,7 +36,8 @@ impl std::error::Error for Raised {}
 
 /// Adds everything that does not depend on the input.
 pub(super) fn install(environment: &mut Environment<'static>) {
-    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.set_unknown_method_callback(formatting::method);
+    environment.add_filter("format", formatting::printf);
     environment.set_formatter(format);
     environment.add_filter(SNAPSHOT, |state: &State<'_, '_>, value: &Value| snapshot(state, value, 0));
     environment.add_filter("tojson", json::tojson);

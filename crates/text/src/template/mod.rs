@@ -4,6 +4,7 @@
 //! (fuel), depth and output are limited, and it sees nothing but its input. Messages are strangers' text: see
 //! [`Markers`] for how control tokens in them are defused.
 
+mod formatting;
 mod guard;
 mod history;
 mod json;

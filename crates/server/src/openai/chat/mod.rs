@@ -16,10 +16,9 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use request::ChatRequest;
 pub(crate) use request::StreamOptions;
+pub(crate) use response::ChatChunk;
 pub(crate) use response::LEAST;
-use response::{
-    CalledFunction, ChatChoice, ChatChunk, ChatCompletion, Logprobs, Message, TokenLogprob, ToolCall,
-};
+use response::{CalledFunction, ChatChoice, ChatCompletion, Logprobs, Message, TokenLogprob, ToolCall};
 use shardwright_text::reply::{self, Event};
 use std::sync::Arc;
 
@@ -27,7 +26,7 @@ use std::sync::Arc;
 ///
 /// With `stream: true` it comes as server-sent events of `ChatChunk`, the last of which is `[DONE]`.
 #[utoipa::path(post, path = "/v1/chat/completions", tag = "openai", request_body = ChatRequest,
-    responses((status = 200, content((ChatCompletion = "application/json"), (ChatChunk = "text/event-stream"))), Errors))]
+    responses((status = 200, content((ChatCompletion = "application/json"), (sse::Frame = "text/event-stream"))), Errors))]
 pub(crate) async fn create(
     State(app): State<Shared>,
     Open(service): Open,

@@ -26,7 +26,7 @@ use std::sync::Arc;
 ///
 /// With `stream: true` they come as server-sent events of `Completion`, the last of which is `[DONE]`.
 #[utoipa::path(post, path = "/v1/completions", tag = "openai", request_body = CompletionRequest,
-    responses((status = 200, content((Completion = "application/json"), (Completion = "text/event-stream"))), Errors))]
+    responses((status = 200, content((Completion = "application/json"), (sse::Frame = "text/event-stream"))), Errors))]
 pub(crate) async fn create(
     State(app): State<Shared>,
     Open(service): Open,

@@ -28,7 +28,7 @@ use shardwright_text::reply::{Event, Finish};
 /// With `stream: true` it comes as server-sent events, each with its `type` as name. Nothing is kept: every request
 /// brings its whole conversation.
 #[utoipa::path(post, path = "/v1/responses", tag = "openai", request_body = ResponsesRequest,
-    responses((status = 200, content((ResponseObject = "application/json"), (String = "text/event-stream"))), Errors))]
+    responses((status = 200, content((ResponseObject = "application/json"), (sse::Frame = "text/event-stream"))), Errors))]
 pub(crate) async fn create(
     State(app): State<Shared>,
     Open(service): Open,
