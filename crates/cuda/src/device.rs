@@ -1,0 +1,72 @@
+//! What runs kernels.
+
+use crate::Result;
+use crate::unit::Unit;
+
+/// A kernel that a device has made ready. Index in the order of [`Device::load`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kernel(pub usize);
+
+/// One launch, every number of it known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// What.
+    pub kernel: Kernel,
+    /// Blocks.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub block: u32,
+    /// Dynamic shared memory of a block, in bytes.
+    pub shared: u32,
+    /// Addresses, one a parameter.
+    pub args: Vec<u64>,
+}
+
+/// Launches that a device has recorded. Index in the order of [`Device::record`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recording(pub usize);
+
+/// Memory and one queue: what is asked for is done in the order in which it was asked for.
+pub trait Device: Send {
+    /// Memory of `bytes` bytes, all zero, at a multiple of 256; given back with the device.
+    ///
+    /// # Errors
+    /// If there is not enough.
+    fn alloc(&mut self, bytes: usize) -> Result<u64>;
+
+    /// Copies to the device. May return before it is done, but `data` is free again.
+    ///
+    /// # Errors
+    /// If the device is broken.
+    fn upload(&mut self, to: u64, data: &[u8]) -> Result<()>;
+
+    /// Copies from the device, when all before it is done.
+    ///
+    /// # Errors
+    /// If the device is broken, which may be the first sign of a launch that went wrong.
+    fn download(&mut self, from: u64, out: &mut [u8]) -> Result<()>;
+
+    /// Makes kernels ready.
+    ///
+    /// # Errors
+    /// If one can't be compiled or loaded.
+    fn load(&mut self, units: &[Unit]) -> Result<Vec<Kernel>>;
+
+    /// Starts a kernel.
+    ///
+    /// # Errors
+    /// If the device refuses it or is broken.
+    fn launch(&mut self, launch: &Launch) -> Result<()>;
+
+    /// Records launches, to be replayed as one.
+    ///
+    /// # Errors
+    /// If the device refuses.
+    fn record(&mut self, launches: &[Launch]) -> Result<Recording>;
+
+    /// Starts what was recorded.
+    ///
+    /// # Errors
+    /// If the device is broken.
+    fn replay(&mut self, recording: Recording) -> Result<()>;
+}

@@ -1,0 +1,32 @@
+// Types, conversions and the few things that have no spelling in C++. No headers: NVRTC needs none.
+typedef unsigned char u8;
+typedef signed char i8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#define DI __device__ __forceinline__
+
+#ifndef EMULATED
+
+DI float half_to_float(u16 h) {
+    float f;
+    asm("{.reg .b16 t; mov.b16 t, %1; cvt.f32.f16 %0, t;}" : "=f"(f) : "h"(h));
+    return f;
+}
+
+DI u16 float_to_half(float f) {
+    u16 h;
+    asm("{.reg .b16 t; cvt.rn.f16.f32 t, %1; mov.b16 %0, t;}" : "=h"(h) : "f"(f));
+    return h;
+}
+
+#endif
+
+DI float bf16_to_float(u16 b) { return __uint_as_float((u32)b << 16); }
+
+// A positive number that orders as the float does, -0 below 0.
+DI u32 ordered(float f) {
+    u32 bits = __float_as_uint(f);
+    return bits ^ ((u32)((int)bits >> 31) | 0x80000000u);
+}

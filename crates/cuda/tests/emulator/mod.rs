@@ -1,0 +1,132 @@
+//! A device without a GPU: kernels compiled by the host's C++ compiler, memory that of the process. What kernels compute
+//! can be tested with it; their speed and order of memory can't.
+#![allow(unsafe_code, clippy::unwrap_used, reason = "a test's device: any failure is the test's")]
+
+use std::collections::HashMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use libloading::Library;
+use shardwright_cuda::device::{Device, Kernel, Launch, Recording};
+use shardwright_cuda::unit::Unit;
+use shardwright_cuda::{Error, Result};
+
+const SHIM: &str = include_str!("shim.h");
+
+type Entry = unsafe extern "C" fn(*const u32, u32, u32, *const u64) -> i32;
+
+/// The device.
+#[derive(Default)]
+pub struct Emulator {
+    memory: Vec<Vec<u128>>,
+    libraries: Vec<Library>,
+    entries: Vec<Entry>,
+    known: HashMap<Unit, Kernel>,
+    recordings: Vec<Vec<Launch>>,
+}
+
+impl Emulator {
+    /// None where there is no C++ compiler, which is said.
+    pub fn new() -> Option<Emulator> {
+        let works = Command::new("c++").arg("--version").output().is_ok_and(|o| o.status.success());
+        if !works || !cfg!(target_arch = "x86_64") {
+            eprintln!("SKIPPED: kernels are emulated on x86-64 with a C++ compiler named c++ only");
+            return None;
+        }
+        Some(Emulator::default())
+    }
+
+    fn compile(&mut self, unit: &Unit) -> Kernel {
+        let source = format!(
+            "{SHIM}\n{}\nextern \"C\" int entry(const unsigned* grid, unsigned threads, unsigned shared, const uint64_t* args) {{\n\
+             return shim_launch([] {{ shim_call(run); }}, grid, threads, shared, args); }}\n",
+            unit.source().replace("extern \"C\" __global__", "__global__")
+        );
+        let library = built(&source, &unit.label());
+        // SAFETY: the library was just made by us; `entry` has this signature.
+        let entry = unsafe {
+            let library = Library::new(&library).unwrap();
+            let entry = *library.get::<Entry>(b"entry").unwrap();
+            self.libraries.push(library);
+            entry
+        };
+        self.entries.push(entry);
+        Kernel(self.entries.len() - 1)
+    }
+}
+
+/// The library of a source, made once and kept beside the build's other outputs.
+fn built(source: &str, label: &str) -> PathBuf {
+    let mut hasher = DefaultHasher::new();
+    source.hash(&mut hasher);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulated");
+    std::fs::create_dir_all(&folder).unwrap();
+    let library = folder.join(format!("{:016x}.so", hasher.finish()));
+    if !library.exists() {
+        let text = tempfile::Builder::new().suffix(".cpp").tempfile_in(&folder).unwrap();
+        std::fs::write(&text, source).unwrap();
+        let made = tempfile::NamedTempFile::new_in(&folder).unwrap().into_temp_path();
+        let flags =
+            ["-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC", "-w"];
+        let out = Command::new("c++").args(flags).arg(text.path()).arg("-o").arg(&made).output().unwrap();
+        assert!(out.status.success(), "{label}:\n{}", String::from_utf8_lossy(&out.stderr));
+        made.persist(&library).unwrap();
+    }
+    library
+}
+
+impl Device for Emulator {
+    fn alloc(&mut self, bytes: usize) -> Result<u64> {
+        let mut memory = vec![0u128; bytes.div_ceil(16) + 16];
+        let address = memory.as_mut_ptr() as u64;
+        self.memory.push(memory);
+        Ok(address.next_multiple_of(256))
+    }
+
+    fn upload(&mut self, to: u64, data: &[u8]) -> Result<()> {
+        // SAFETY: the address lies in memory that `alloc` gave.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to as *mut u8, data.len()) };
+        Ok(())
+    }
+
+    fn download(&mut self, from: u64, out: &mut [u8]) -> Result<()> {
+        // SAFETY: as above.
+        unsafe { std::ptr::copy_nonoverlapping(from as *const u8, out.as_mut_ptr(), out.len()) };
+        Ok(())
+    }
+
+    fn load(&mut self, units: &[Unit]) -> Result<Vec<Kernel>> {
+        let kernel = |unit: &Unit| {
+            if let Some(known) = self.known.get(unit) {
+                return *known;
+            }
+            let kernel = self.compile(unit);
+            self.known.insert(unit.clone(), kernel);
+            kernel
+        };
+        Ok(units.iter().map(kernel).collect())
+    }
+
+    fn launch(&mut self, launch: &Launch) -> Result<()> {
+        let entry = self.entries[launch.kernel.0];
+        // SAFETY: a kernel gets as many addresses as it has parameters, all of them in our memory.
+        let status =
+            unsafe { entry(launch.grid.as_ptr(), launch.block, launch.shared, launch.args.as_ptr()) };
+        match status {
+            0 => Ok(()),
+            _ => Err(Error::Plan(format!("a block of {} threads", launch.block))),
+        }
+    }
+
+    fn record(&mut self, launches: &[Launch]) -> Result<Recording> {
+        self.recordings.push(launches.to_vec());
+        Ok(Recording(self.recordings.len() - 1))
+    }
+
+    fn replay(&mut self, recording: Recording) -> Result<()> {
+        let launches = self.recordings[recording.0].clone();
+        launches.iter().try_for_each(|launch| self.launch(launch))
+    }
+}

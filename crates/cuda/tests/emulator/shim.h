@@ -1,0 +1,271 @@
+// Runs a kernel's source as host code: a block's threads are coroutines on one core, barriers and shuffles are where they
+// take turns. For tests of what kernels compute; their speed and memory model are not those of a GPU.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#define EMULATED
+#define __device__
+#define __global__ static
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __restrict__
+#define __constant__ static const
+// One block runs at a time.
+#define __shared__ static
+#define __align__(n) __attribute__((aligned(n)))
+
+struct dim3_ { unsigned x, y, z; };
+static dim3_ threadIdx, blockIdx, blockDim, gridDim;
+
+struct __attribute__((aligned(8))) float2 { float x, y; };
+struct __attribute__((aligned(16))) float4 { float x, y, z, w; };
+struct __attribute__((aligned(8))) int2 { int x, y; };
+struct __attribute__((aligned(16))) int4 { int x, y, z, w; };
+struct __attribute__((aligned(8))) uint2 { unsigned x, y; };
+struct __attribute__((aligned(16))) uint4 { unsigned x, y, z, w; };
+static inline float2 make_float2(float x, float y) { return {x, y}; }
+static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+static inline int2 make_int2(int x, int y) { return {x, y}; }
+static inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
+
+template <class To, class From>
+static inline To bits_(From from) {
+    static_assert(sizeof(To) == sizeof(From), "as many bits");
+    To to;
+    memcpy(&to, &from, sizeof to);
+    return to;
+}
+static inline float __int_as_float(int v) { return bits_<float>(v); }
+static inline float __uint_as_float(unsigned v) { return bits_<float>(v); }
+static inline int __float_as_int(float v) { return bits_<int>(v); }
+static inline unsigned __float_as_uint(float v) { return bits_<unsigned>(v); }
+static inline int __float2int_rn(float v) { return (int)nearbyintf(v); }
+static inline int __popc(unsigned v) { return __builtin_popcount(v); }
+static inline int __clz(int v) { return v ? __builtin_clz((unsigned)v) : 32; }
+static inline int min(int a, int b) { return a < b ? a : b; }
+static inline int max(int a, int b) { return a > b ? a : b; }
+static inline int __dp4a(int a, int b, int c) {
+    for (int i = 0; i < 4; i++) c += (int)(int8_t)(a >> 8 * i) * (int)(int8_t)(b >> 8 * i);
+    return c;
+}
+static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned s) {
+    uint64_t all = (uint64_t)b << 32 | a;
+    unsigned r = 0;
+    for (int i = 0; i < 4; i++) {
+        unsigned byte = (unsigned)(all >> 8 * (s >> 4 * i & 7)) & 255;
+        if (s >> 4 * i & 8) byte = byte & 128 ? 255 : 0;
+        r |= byte << 8 * i;
+    }
+    return r;
+}
+
+static inline float half_to_float(unsigned short h) {
+    unsigned sign = (unsigned)(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 1023;
+    if (exponent == 31) return __uint_as_float(sign | 0x7f800000u | fraction << 13);
+    float v = exponent ? ldexpf((float)(fraction + 1024), (int)exponent - 25) : ldexpf((float)fraction, -24);
+    return sign ? -v : v;
+}
+static inline unsigned short float_to_half(float f) {
+    unsigned bits = __float_as_uint(f), sign = bits >> 16 & 0x8000;
+    float v = fabsf(f);
+    if (!(v == v)) return (unsigned short)(sign | 0x7fff);
+    if (v >= 65520.0f) return (unsigned short)(sign | 0x7c00);
+    int exponent;
+    frexpf(v, &exponent);
+    if (v == 0 || exponent < -13) return (unsigned short)(sign | (unsigned)nearbyintf(ldexpf(v, 24)));
+    unsigned fraction = (unsigned)nearbyintf(ldexpf(v, 11 - exponent)); // 1024 to 2048, with its top bit
+    return (unsigned short)(sign | (((unsigned)(exponent + 13) << 10) + fraction));
+}
+
+// --- coroutines ---
+
+extern "C" void shim_switch(void** from, void* to);
+#if defined(__x86_64__)
+asm(R"(
+.text
+.type shim_switch, @function
+shim_switch:
+    push %rbp
+    push %rbx
+    push %r12
+    push %r13
+    push %r14
+    push %r15
+    mov %rsp, (%rdi)
+    mov %rsi, %rsp
+    pop %r15
+    pop %r14
+    pop %r13
+    pop %r12
+    pop %rbx
+    pop %rbp
+    ret
+)");
+#else
+#error "the emulator switches stacks on x86-64 only"
+#endif
+
+enum { SHIM_THREADS = 1024, SHIM_STACK = 64 << 10 };
+
+struct Barrier { int arrived, live; unsigned generation; };
+struct Shim {
+    void* main;
+    void* thread[SHIM_THREADS];
+    bool done[SHIM_THREADS];
+    int current, threads;
+    Barrier block, warp[SHIM_THREADS / 32];
+    uint64_t lanes[SHIM_THREADS / 32][2][32];
+    unsigned turn[SHIM_THREADS];
+    const uint64_t* args;
+    char* stacks;
+    char* shared;
+    long progress;
+};
+static Shim shim;
+
+static void shim_yield() {
+    int me = shim.current;
+    shim_switch(&shim.thread[me], shim.main);
+    threadIdx.x = (unsigned)(shim.current = me);
+}
+
+static void shim_wait(Barrier& b) {
+    unsigned generation = b.generation;
+    shim.progress++;
+    if (++b.arrived == b.live) {
+        b.arrived = 0;
+        b.generation++;
+        return;
+    }
+    while (b.generation == generation) shim_yield();
+}
+
+static void shim_leave(Barrier& b) {
+    shim.progress++;
+    if (--b.live > 0 && b.arrived == b.live) {
+        b.arrived = 0;
+        b.generation++;
+    }
+}
+
+static inline void __syncthreads() { shim_wait(shim.block); }
+static inline void __syncwarp(unsigned = ~0u) { shim_wait(shim.warp[shim.current / 32]); }
+
+// Two sets of lanes in turn: one barrier an exchange is enough.
+template <class T>
+static T shim_exchange(T v, int from) {
+    static_assert(sizeof(T) <= 8, "a register or two");
+    int me = shim.current, warp = me / 32;
+    uint64_t* lanes = shim.lanes[warp][shim.turn[me]++ % 2];
+    uint64_t bits = 0;
+    memcpy(&bits, &v, sizeof v);
+    lanes[me % 32] = bits;
+    __syncwarp();
+    memcpy(&v, &lanes[from & 31], sizeof v);
+    return v;
+}
+template <class T>
+static T __shfl_xor_sync(unsigned, T v, int o) { return shim_exchange(v, (int)threadIdx.x % 32 ^ o); }
+template <class T>
+static T __shfl_sync(unsigned, T v, int lane) { return shim_exchange(v, lane); }
+template <class T>
+static T __shfl_up_sync(unsigned, T v, int o) {
+    int lane = (int)threadIdx.x % 32;
+    return shim_exchange(v, lane >= o ? lane - o : lane);
+}
+template <class T>
+static T __shfl_down_sync(unsigned, T v, int o) {
+    int lane = (int)threadIdx.x % 32;
+    return shim_exchange(v, lane + o < 32 ? lane + o : lane);
+}
+static inline unsigned __ballot_sync(unsigned, int v) {
+    int me = shim.current;
+    uint64_t* lanes = shim.lanes[me / 32][shim.turn[me]++ % 2];
+    lanes[me % 32] = v != 0;
+    __syncwarp();
+    unsigned r = 0;
+    int live = shim.threads - me / 32 * 32;
+    for (int l = 0; l < 32 && l < live; l++) r |= (unsigned)(!shim.done[me / 32 * 32 + l] && lanes[l]) << l;
+    return r;
+}
+static inline int __any_sync(unsigned m, int v) { return __ballot_sync(m, v) != 0; }
+
+template <class T>
+static T atomicAdd(T* p, T v) { T old = *p; *p += v; return old; }
+template <class T>
+static T atomicMin(T* p, T v) { T old = *p; if (v < old) *p = v; return old; }
+template <class T>
+static T atomicMax(T* p, T v) { T old = *p; if (v > old) *p = v; return old; }
+
+// --- launches ---
+
+template <class... P, size_t... I>
+static void shim_apply(void (*f)(P...), std::index_sequence<I...>) { f((P)shim.args[I]...); }
+template <class... P>
+static void shim_call(void (*f)(P...)) { shim_apply(f, std::index_sequence_for<P...>{}); }
+
+static void (*shim_body)();
+
+static void shim_start() {
+    threadIdx.x = (unsigned)shim.current;
+    shim_body();
+    int me = shim.current;
+    shim.done[me] = true;
+    shim_leave(shim.warp[me / 32]);
+    shim_leave(shim.block);
+    shim_switch(&shim.thread[me], shim.main);
+    abort();
+}
+
+static void shim_block() {
+    shim.block = {0, shim.threads, 0};
+    for (int t = 0; t < shim.threads; t++) {
+        if (t % 32 == 0) shim.warp[t / 32] = {0, min(32, shim.threads - t), 0};
+        // as if called: the stack is a multiple of 16 plus 8 at the entry
+        void** top = (void**)(shim.stacks + (size_t)(t + 1) * SHIM_STACK) - 2;
+        *top = (void*)shim_start;
+        shim.thread[t] = top - 6;
+        shim.done[t] = false;
+        shim.turn[t] = 0;
+    }
+    for (int left = shim.threads; left > 0;) {
+        long before = shim.progress;
+        for (int t = 0; t < shim.threads; t++) {
+            if (shim.done[t]) continue;
+            shim.current = t;
+            threadIdx = {(unsigned)t, 0, 0};
+            shim_switch(&shim.main, shim.thread[t]);
+            left -= shim.done[t];
+        }
+        if (left > 0 && shim.progress == before) {
+            fprintf(stderr, "emulated kernel: threads of block %u,%u,%u wait at different barriers\n", blockIdx.x, blockIdx.y, blockIdx.z);
+            abort();
+        }
+    }
+}
+
+static int shim_launch(void (*body)(), const unsigned* grid, unsigned threads, unsigned shared, const uint64_t* args) {
+    if (threads == 0 || threads > SHIM_THREADS) return 1;
+    if (!shim.stacks) shim.stacks = (char*)aligned_alloc(4096, (size_t)SHIM_THREADS * SHIM_STACK);
+    free(shim.shared);
+    shim.shared = (char*)aligned_alloc(128, (shared + 127) / 128 * 128 + 128);
+    shim_body = body;
+    shim.threads = (int)threads;
+    shim.args = args;
+    blockDim = {threads, 1, 1};
+    gridDim = {grid[0], grid[1], grid[2]};
+    for (unsigned z = 0; z < grid[2]; z++)
+        for (unsigned y = 0; y < grid[1]; y++)
+            for (unsigned x = 0; x < grid[0]; x++) {
+                blockIdx = {x, y, z};
+                memset(shim.shared, 0xff, shared);
+                shim_block();
+            }
+    return 0;
+}
+#define SHIM_DYNAMIC(name) unsigned char* name = (unsigned char*)shim.shared
