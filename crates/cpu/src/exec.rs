@@ -4,7 +4,8 @@ use crate::machine::Machine;
 use crate::rank::Step;
 use crate::simd::Isa;
 use crate::team::Team;
-use crate::{Error, Result, answer, scratch};
+use crate::{Error, Result, scratch};
+use shardwright_model::answer;
 use shardwright_gguf::Reader;
 use shardwright_model::exec::*;
 use shardwright_model::op::Description;
@@ -113,7 +114,7 @@ impl Executor for CpuExecutor {
         if let Some(why) = &self.broken {
             return Err(ExecError(why.clone()));
         }
-        check(batch, &self.core.limits).map_err(ExecError)?;
+        batch.check(&self.core.limits).map_err(ExecError)?;
         let (core, team) = (&mut self.core, &self.team);
         // values may be torn after a panic, so nothing is run again
         catch_unwind(AssertUnwindSafe(|| core.step(team, batch, probe))).map_err(|panic| {
@@ -180,36 +181,4 @@ fn answer(machine: &Machine, step: &Step<'_>, row: usize) -> RowOutput {
             RowOutput::Logits(all)
         }
     }
-}
-
-/// A step whose numbers are within the limits cannot reach outside of any buffer.
-fn check(batch: &StepBatch, limits: &Limits) -> std::result::Result<(), String> {
-    let n = batch.rows();
-    if n > limits.rows {
-        return Err(format!("a step of {n} rows, at most {} can be run", limits.rows));
-    }
-    if [batch.positions.len(), batch.sequences.len(), batch.wants.len()] != [n; 3] {
-        return Err("a step needs a position, a sequence and a wish for each token".into());
-    }
-    match &batch.draft_hidden {
-        Some(_) if !limits.drafts => return Err("a draft step without a next-token layer".into()),
-        Some(h) if h.len() != n * limits.width => {
-            return Err(format!("{} numbers of hidden state for {n} rows of {}", h.len(), limits.width));
-        }
-        _ => {}
-    }
-    if batch.tables.iter().flatten().any(|b| *b as usize >= limits.blocks) {
-        return Err(format!("a cache block beyond the {} there are", limits.blocks));
-    }
-    for i in 0..n {
-        let (token, position) = (batch.tokens[i] as usize, batch.positions[i] as usize);
-        let cached = batch.tables.get(batch.sequences[i] as usize).map_or(0, |t| t.len() * BLOCK);
-        if token >= limits.vocab {
-            return Err(format!("token {token} of row {i} is beyond the vocabulary of {}", limits.vocab));
-        }
-        if position >= cached.min(limits.context) {
-            return Err(format!("position {position} of row {i} has no place in the cache"));
-        }
-    }
-    Ok(())
 }

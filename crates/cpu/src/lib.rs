@@ -4,7 +4,6 @@
 //! the prompt, the number of threads or the instruction set: a row's result depends on its own sequence only.
 #![deny(unsafe_code)]
 
-mod answer;
 mod cache;
 mod dot;
 mod error;

@@ -2,7 +2,6 @@
 
 use crate::{Error, Result};
 use shardwright_gguf::{QuantType, Reader, TensorInfo};
-use shardwright_model::op::Kind;
 use shardwright_model::plan::{LocalOp, LocalWeight};
 
 /// A weight of a rank.
@@ -20,7 +19,7 @@ pub(crate) struct Stored {
 impl Stored {
     /// The weights of an op.
     pub(crate) fn of(op: &LocalOp, reader: &Reader) -> Result<Vec<Stored>> {
-        op.weights.iter().enumerate().map(|(i, w)| Stored::new(w, is_vector(op, i), reader)).collect()
+        op.weights.iter().enumerate().map(|(i, w)| Stored::new(w, op.is_vector(i), reader)).collect()
     }
 
     pub(crate) fn new(weight: &LocalWeight, is_vector: bool, reader: &Reader) -> Result<Stored> {
@@ -110,15 +109,5 @@ impl Stored {
     /// Row `row` of matrix `copy`, both counted from our first.
     pub(crate) fn decode(&self, reader: &Reader, copy: usize, row: usize, out: &mut [f32]) {
         self.weight.quant.decode(self.bytes(reader, copy, row, 1).0, out);
-    }
-}
-
-/// Is weight `i` of this op one number an element, and no matrix?
-fn is_vector(op: &LocalOp, i: usize) -> bool {
-    match op.kind {
-        Kind::RmsNorm { .. } | Kind::LayerNorm { .. } | Kind::Rotate { .. } => true,
-        Kind::Linear { .. } => i >= op.outputs.len(),
-        Kind::Route(_) => i == 1,
-        _ => false,
     }
 }

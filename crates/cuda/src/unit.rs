@@ -7,11 +7,31 @@ use shardwright_gguf::QuantType;
 
 /// The sources, by the names that includes use.
 const FILES: &[(&str, &str)] = &[
+    ("answer", include_str!("kernels/answer.cu")),
+    ("attend", include_str!("kernels/attend.cu")),
+    ("cache", include_str!("kernels/cache.cu")),
+    ("combine", include_str!("kernels/combine.cu")),
+    ("common/cache.cuh", include_str!("kernels/common/cache.cuh")),
+    ("common/dot.cuh", include_str!("kernels/common/dot.cuh")),
     ("common/quant.cuh", include_str!("kernels/common/quant.cuh")),
     ("common/reduce.cuh", include_str!("kernels/common/reduce.cuh")),
+    ("common/select.cuh", include_str!("kernels/common/select.cuh")),
     ("common/step.cuh", include_str!("kernels/common/step.cuh")),
     ("common/types.cuh", include_str!("kernels/common/types.cuh")),
+    ("down", include_str!("kernels/down.cu")),
+    ("embed", include_str!("kernels/embed.cu")),
+    ("experts", include_str!("kernels/experts.cu")),
+    ("index", include_str!("kernels/index.cu")),
+    ("linear", include_str!("kernels/linear.cu")),
+    ("norm", include_str!("kernels/norm.cu")),
+    ("pointwise", include_str!("kernels/pointwise.cu")),
     ("quantize", include_str!("kernels/quantize.cu")),
+    ("rotate", include_str!("kernels/rotate.cu")),
+    ("route", include_str!("kernels/route.cu")),
+    ("select", include_str!("kernels/select.cu")),
+    ("shape", include_str!("kernels/shape.cu")),
+    ("sum", include_str!("kernels/sum.cu")),
+    ("transposed", include_str!("kernels/transposed.cu")),
 ];
 
 /// A kernel with everything it is compiled for. Its source defines one function, `run`, whose parameters are all

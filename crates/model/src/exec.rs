@@ -45,6 +45,41 @@ impl StepBatch {
     pub fn rows(&self) -> usize {
         self.tokens.len()
     }
+
+    /// A step whose numbers are within the limits cannot reach outside of any buffer.
+    ///
+    /// # Errors
+    /// What is beyond them.
+    pub fn check(&self, limits: &Limits) -> Result<(), String> {
+        let n = self.rows();
+        if n > limits.rows {
+            return Err(format!("a step of {n} rows, at most {} can be run", limits.rows));
+        }
+        if [self.positions.len(), self.sequences.len(), self.wants.len()] != [n; 3] {
+            return Err("a step needs a position, a sequence and a wish for each token".into());
+        }
+        match &self.draft_hidden {
+            Some(_) if !limits.drafts => return Err("a draft step without a next-token layer".into()),
+            Some(h) if h.len() != n * limits.width => {
+                return Err(format!("{} numbers of hidden state for {n} rows of {}", h.len(), limits.width));
+            }
+            _ => {}
+        }
+        if self.tables.iter().flatten().any(|b| *b as usize >= limits.blocks) {
+            return Err(format!("a cache block beyond the {} there are", limits.blocks));
+        }
+        for i in 0..n {
+            let (token, position) = (self.tokens[i] as usize, self.positions[i] as usize);
+            let cached = self.tables.get(self.sequences[i] as usize).map_or(0, |t| t.len() * BLOCK);
+            if token >= limits.vocab {
+                return Err(format!("token {token} of row {i} is beyond the vocabulary of {}", limits.vocab));
+            }
+            if position >= cached.min(limits.context) {
+                return Err(format!("position {position} of row {i} has no place in the cache"));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// What a row answers.

@@ -1,6 +1,7 @@
 //! Models described as data: what they compute, how they are cut over ranks, what they cost.
 #![forbid(unsafe_code)]
 
+pub mod answer;
 pub mod arch;
 pub mod blocks;
 pub mod budget;

@@ -199,7 +199,7 @@ pub fn logits(out: &StepOutput) -> Vec<Vec<f32>> {
 }
 
 /// Logits of every position, in one step.
-pub fn forward(exec: &mut CpuExecutor, ids: &[u32]) -> Vec<Vec<f32>> {
+pub fn forward(exec: &mut dyn Executor, ids: &[u32]) -> Vec<Vec<f32>> {
     logits(&exec.step(&step_of(&[(ids, 0, &TABLE)], Want::Logits)).unwrap())
 }
 
@@ -231,7 +231,7 @@ pub fn apart(a: &[f32], b: &[f64]) -> f64 {
 }
 
 /// Greedy tokens after a prompt, one step each, through candidates.
-pub fn greedy(exec: &mut CpuExecutor, prompt: &[u32], n: usize) -> Vec<u32> {
+pub fn greedy(exec: &mut dyn Executor, prompt: &[u32], n: usize) -> Vec<u32> {
     let mut ids = prompt.to_vec();
     let mut done = 0;
     while ids.len() < prompt.len() + n {

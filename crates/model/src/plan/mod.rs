@@ -73,6 +73,18 @@ pub struct LocalOp {
     pub layer: Option<usize>,
 }
 
+impl LocalOp {
+    /// Is weight `i` one number an element, and no matrix?
+    pub fn is_vector(&self, i: usize) -> bool {
+        match self.kind {
+            Kind::RmsNorm { .. } | Kind::LayerNorm { .. } | Kind::Rotate { .. } => true,
+            Kind::Linear { .. } => i >= self.outputs.len(),
+            Kind::Route(_) => i == 1,
+            _ => false,
+        }
+    }
+}
+
 /// A rank's part of a weight, as ranges of the file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LocalWeight {

@@ -30,3 +30,5 @@ DI u32 ordered(float f) {
     u32 bits = __float_as_uint(f);
     return bits ^ ((u32)((int)bits >> 31) | 0x80000000u);
 }
+
+#define INFINITY_F __int_as_float(0x7f800000)

@@ -1,10 +1,12 @@
 //! What a row answers: all logits, or its best candidates.
 
-use crate::simd::LANES;
-use shardwright_model::exec::{CANDIDATES, RowOutput};
+use crate::exec::{CANDIDATES, RowOutput};
+
+/// Logits looked at together.
+const LANES: usize = 16;
 
 /// The best ids of a row of finite logits, by falling logit, then rising id, and the log of the sum of exp over all.
-pub(crate) fn candidates(logits: &[f32]) -> RowOutput {
+pub fn candidates(logits: &[f32]) -> RowOutput {
     let mut best: Vec<(f32, u32)> = Vec::with_capacity(CANDIDATES + 1);
     let mut floor = f32::NEG_INFINITY;
     for (c, some) in logits.chunks(LANES).enumerate() {

@@ -1,0 +1,173 @@
+//! Where everything of a description lies on a device, and a program with its places filled in.
+
+use std::collections::{BTreeMap, HashMap};
+
+use shardwright_gguf::Reader;
+use shardwright_model::exec::BLOCK;
+use shardwright_model::plan::{Place, RankPlan};
+
+use crate::Result;
+use crate::device::{Device, Kernel, Launch, Recording};
+use crate::load::Loader;
+use crate::program::{Call, Program, Scratch, Slot};
+use crate::step::StepLayout;
+
+/// What all descriptions of an executor share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) layout: StepLayout,
+    pub(crate) step: u64,
+    pub(crate) spoiled: u64,
+    pub(crate) hidden: u64,
+    scratch: BTreeMap<Scratch, (usize, u64)>,
+}
+
+impl Shared {
+    /// `width`: elements of a hidden row.
+    pub(crate) fn new(device: &mut dyn Device, layout: StepLayout, width: usize) -> Result<Shared> {
+        Ok(Shared {
+            layout,
+            step: device.alloc(layout.words() * 4)?,
+            spoiled: device.alloc(layout.rows * 4)?,
+            hidden: device.alloc(layout.rows * width * 4)?,
+            scratch: BTreeMap::new(),
+        })
+    }
+
+    /// Room for the scratch memory of some programs.
+    pub(crate) fn make_room(&mut self, device: &mut dyn Device, programs: &[&Program]) -> Result<()> {
+        for (what, bytes) in programs.iter().flat_map(|p| &p.scratch) {
+            let (size, address) = self.scratch.entry(*what).or_default();
+            if *size < *bytes {
+                (*size, *address) = (*bytes, device.alloc(*bytes)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    /// Where scratch memory lies.
+    pub(crate) fn scratch(&self, what: Scratch) -> u64 {
+        self.scratch[&what].1
+    }
+}
+
+/// The memory of a description's ranks.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    values: Vec<Vec<u64>>,
+    weights: Vec<Vec<Vec<u64>>>,
+    caches: Vec<Vec<u64>>,
+}
+
+impl Arena {
+    /// For steps of at most `rows` rows and `blocks` cache blocks of elements of `element` bytes; weights are loaded.
+    pub(crate) fn new(
+        device: &mut dyn Device,
+        plans: &[RankPlan],
+        reader: &Reader,
+        [rows, blocks, element]: [usize; 3],
+    ) -> Result<Arena> {
+        let mut loader = Loader::new(reader);
+        let mut arena = Arena { values: vec![], weights: vec![], caches: vec![] };
+        for plan in plans {
+            let values = plan.slots.iter().map(|width| device.alloc(rows * width * 4)).collect::<Result<_>>()?;
+            let cache = |width| blocks * BLOCK * width * element;
+            let caches =
+                plan.caches.iter().map(|c| device.alloc(cache(c.width))).collect::<Result<_>>()?;
+            let weights = plan.ops.iter().map(|op| loader.weights(device, op)).collect::<Result<_>>()?;
+            arena.values.push(values);
+            arena.caches.push(caches);
+            arena.weights.push(weights);
+        }
+        Ok(arena)
+    }
+
+    /// Where a rank's value lies.
+    pub(crate) fn value(&self, rank: usize, place: &Place) -> u64 {
+        self.values[rank][place.slot]
+    }
+}
+
+/// A program whose arguments have addresses.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    calls: Vec<(Call, Kernel, Vec<u64>)>,
+    pub(crate) ends: Vec<usize>,
+    recordings: HashMap<u32, Recording>,
+}
+
+impl Bound {
+    pub(crate) fn new(device: &mut dyn Device, program: Program, shared: &Shared, arena: &Arena) -> Result<Bound> {
+        let kernels = device.load(&program.units)?;
+        let mut binder = Binder { device, shared, arena, constants: vec![] };
+        for bytes in &program.constants {
+            let address = binder.device.alloc(bytes.len())?;
+            binder.device.upload(address, bytes)?;
+            binder.constants.push(address);
+        }
+        let calls = program.calls.into_iter().map(|call| {
+            let args = call.args.iter().map(|slot| binder.address(slot)).collect::<Result<_>>()?;
+            let kernel = kernels[call.unit];
+            Ok((call, kernel, args))
+        });
+        Ok(Bound { calls: calls.collect::<Result<_>>()?, ends: program.ends, recordings: HashMap::new() })
+    }
+
+    fn launch(&self, at: usize, rows: u32) -> Launch {
+        let (call, kernel, args) = &self.calls[at];
+        Launch { kernel: *kernel, grid: call.blocks(rows), block: call.block, shared: 0, args: args.clone() }
+    }
+
+    /// Records the whole step of `rows` rows.
+    pub(crate) fn record(&mut self, device: &mut dyn Device, rows: u32) -> Result<()> {
+        let all: Vec<Launch> = (0..self.calls.len()).map(|at| self.launch(at, rows)).collect();
+        let recording = device.record(&all)?;
+        self.recordings.insert(rows, recording);
+        Ok(())
+    }
+
+    /// Runs the whole step.
+    pub(crate) fn run(&self, device: &mut dyn Device, rows: u32) -> Result<()> {
+        match self.recordings.get(&rows) {
+            Some(recording) => device.replay(*recording),
+            None => (0..self.calls.len()).try_for_each(|at| device.launch(&self.launch(at, rows))),
+        }
+    }
+
+    /// Runs one op.
+    pub(crate) fn run_op(&self, device: &mut dyn Device, op: usize, rows: u32) -> Result<()> {
+        let first = op.checked_sub(1).map_or(0, |before| self.ends[before]);
+        (first..self.ends[op]).try_for_each(|at| device.launch(&self.launch(at, rows)))
+    }
+}
+
+struct Binder<'a> {
+    device: &'a mut dyn Device,
+    shared: &'a Shared,
+    arena: &'a Arena,
+    constants: Vec<u64>,
+}
+
+impl Binder<'_> {
+    fn address(&mut self, slot: &Slot) -> Result<u64> {
+        Ok(match slot {
+            Slot::None => 0,
+            Slot::Step => self.shared.step,
+            Slot::Spoiled => self.shared.spoiled,
+            Slot::Hidden => self.shared.hidden,
+            Slot::Value { rank, slot } => self.arena.values[*rank][*slot],
+            Slot::Weight { rank, op, index } => self.arena.weights[*rank][*op][*index],
+            Slot::Cache { rank, slot } => self.arena.caches[*rank][*slot],
+            Slot::Scratch(what) => self.shared.scratch(*what),
+            Slot::Constant(n) => self.constants[*n],
+            Slot::List(slots) => {
+                let list = slots.iter().map(|s| self.address(s)).collect::<Result<Vec<u64>>>()?;
+                let address = self.device.alloc(list.len() * 8)?;
+                self.device.upload(address, bytemuck::cast_slice(&list))?;
+                address
+            }
+        })
+    }
+}

@@ -1,0 +1,159 @@
+//! The executor: checks a step, has it run, and collects what its rows answer.
+
+use std::fmt;
+use std::sync::Arc;
+
+use shardwright_gguf::Reader;
+use shardwright_model::exec::*;
+use shardwright_model::op::Description;
+use shardwright_model::plan::RankPlan;
+
+use crate::arena::Shared;
+use crate::device::Device;
+use crate::found::{Found, merged};
+use crate::machine::Machine;
+use crate::step::StepLayout;
+use crate::{Error, Result};
+
+/// Sizes and choices of an executor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CudaOptions {
+    /// Most rows in a step.
+    pub rows: usize,
+    /// Cache blocks of [`BLOCK`] tokens.
+    pub blocks: usize,
+    /// Most positions of a sequence.
+    pub context: usize,
+    /// Are activations rounded to 8 bits in front of quantized weights, and is the cache f16?
+    pub fast: bool,
+    /// Rows that matrix kernels take at a time: a step takes the smallest that holds all its rows, or the largest.
+    pub tiles: Vec<u32>,
+    /// Numbers of rows whose steps are recorded once and replayed.
+    pub recorded: Vec<u32>,
+}
+
+/// Runs rank plans on a device: N ranks one after the other, summands added in rank order.
+pub struct CudaExecutor {
+    device: Box<dyn Device>,
+    shared: Shared,
+    trunk: Machine,
+    draft: Option<Machine>,
+    limits: Limits,
+    words: Vec<u32>,
+    /// Why nothing more can be run.
+    broken: Option<String>,
+}
+
+impl fmt::Debug for CudaExecutor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CudaExecutor").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+impl CudaExecutor {
+    /// An executor of a description's rank plans, and of those of its next-token layer if it is to draft. Weights are
+    /// copied to the device.
+    ///
+    /// # Errors
+    /// If a size is zero, the device has too little memory, a kernel does not compile, or the plans are not of this file.
+    pub fn new(
+        mut device: Box<dyn Device>,
+        file: &Arc<Reader>,
+        trunk: (&Description, Vec<RankPlan>),
+        draft: Option<(&Description, Vec<RankPlan>)>,
+        options: &CudaOptions,
+    ) -> Result<CudaExecutor> {
+        let sizes = [
+            (options.rows, "row a step"),
+            (options.blocks, "cache block"),
+            (options.context, "position"),
+            (options.tiles.len(), "tile"),
+        ];
+        if let Some((_, what)) = sizes.iter().find(|(n, _)| *n == 0) {
+            return Err(Error::Zero(what));
+        }
+        let layout = StepLayout::new(options.rows, options.context);
+        let width = trunk.1.first().and_then(|p| p.hidden).map_or(0, |p| p.width);
+        let mut shared = Shared::new(&mut *device, layout, width)?;
+        let mut machine =
+            |(d, plans): (&Description, _)| Machine::new(&mut *device, &mut shared, d, plans, file, options);
+        let (trunk, draft) = (machine(trunk)?, draft.map(machine).transpose()?);
+        let limits = Limits {
+            vocab: trunk.vocab(),
+            rows: options.rows,
+            blocks: options.blocks,
+            context: options.context,
+            width,
+            drafts: draft.is_some(),
+        };
+        Ok(CudaExecutor { device, shared, trunk, draft, limits, words: vec![], broken: None })
+    }
+
+    fn run(&mut self, batch: &StepBatch, probe: Option<&mut dyn Probe>) -> Result<StepOutput> {
+        let asked = |i: &usize| probe.is_some() || batch.wants[*i] != Want::Nothing;
+        let wanted: Vec<usize> = (0..batch.rows()).filter(asked).collect();
+        if batch.tables.len() > self.shared.layout.rows {
+            return Err(Error::Plan(format!("{} sequences in a step of {} rows", batch.tables.len(), batch.rows())));
+        }
+        self.shared.layout.write(batch, &wanted, &mut self.words);
+        let device = &mut *self.device;
+        device.upload(self.shared.step, bytemuck::cast_slice(&self.words))?;
+        let mut spoiled = vec![i32::MAX; batch.rows()];
+        device.upload(self.shared.spoiled, bytemuck::cast_slice(&spoiled))?;
+        if let Some(hidden) = &batch.draft_hidden {
+            device.upload(self.shared.hidden, bytemuck::cast_slice(hidden))?;
+        }
+        let machine = match batch.draft_hidden {
+            Some(_) => self.draft.as_ref().expect("the batch is checked"),
+            None => &self.trunk,
+        };
+        match probe {
+            None => machine.run(device, batch.rows())?,
+            Some(probe) => machine.show(device, [batch.rows(), wanted.len()], probe)?,
+        }
+        device.download(self.shared.spoiled, bytemuck::cast_slice_mut(&mut spoiled))?;
+        let mut rows = vec![RowOutput::Nothing; batch.rows()];
+        for (row, first) in rows.iter_mut().zip(&spoiled) {
+            if let Some(at) = usize::try_from(*first).ok().and_then(|op| machine.spoiled(op)) {
+                *row = RowOutput::NonFinite { at: at.to_owned() };
+            }
+        }
+        let wants = |want| wanted.iter().any(|i| batch.wants[*i] == want);
+        let found = machine.found(device, &self.shared, wanted.len())?;
+        let logits = if wants(Want::Logits) { machine.logits(device, wanted.len())? } else { vec![] };
+        for (n, i) in wanted.iter().enumerate().filter(|(_, i)| rows[**i] == RowOutput::Nothing).collect::<Vec<_>>() {
+            let best: Vec<Found> = found.iter().map(|rank| rank[n]).collect();
+            let all = logits.get(n * self.limits.vocab..).map(|l| &l[..self.limits.vocab.min(l.len())]);
+            rows[*i] = match (batch.wants[*i], merged(&best)) {
+                (Want::Nothing, _) => RowOutput::Nothing,
+                (_, None) => RowOutput::NonFinite { at: machine.last().to_owned() },
+                (Want::Candidates, Some(best)) => best,
+                (Want::Logits, Some(_)) => RowOutput::Logits(all.unwrap_or_default().to_vec()),
+            };
+        }
+        let hidden = if batch.want_hidden { machine.hidden(device, batch.rows())? } else { vec![] };
+        Ok(StepOutput { rows, hidden })
+    }
+}
+
+impl Executor for CudaExecutor {
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn step_probed(
+        &mut self,
+        batch: &StepBatch,
+        probe: Option<&mut dyn Probe>,
+    ) -> std::result::Result<StepOutput, ExecError> {
+        if let Some(why) = &self.broken {
+            return Err(ExecError(why.clone()));
+        }
+        batch.check(&self.limits).map_err(ExecError)?;
+        self.run(batch, probe).map_err(|e| {
+            let why = format!("a step on the GPU failed: {e}");
+            self.broken = Some(why.clone());
+            ExecError(why)
+        })
+    }
+}

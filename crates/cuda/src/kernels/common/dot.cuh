@@ -1,0 +1,79 @@
+// One row of weights against rows of activations: what every matrix kernel does. A warp's lanes take groups of 32
+// elements in turn; each adds its own in order, so a row's sum does not depend on what runs beside it.
+// K: elements of a row; FAST: activations are rounded to 8 bits in front of block types (see quantize.cu).
+#include "common/quant.cuh"
+#include "common/reduce.cuh"
+
+#if FAST && !QUANT_PLAIN
+
+// A row of rounded activations.
+struct Input {
+    const i8* q;
+    const float4* s;
+};
+
+DI Input input_row(const void* x, const float4* s, u64 row) { return {(const i8*)x + row * K, s + row * (K / 32)}; }
+
+DI float group_dot(const Codes& c, Input x, int group) {
+    const int4* q = (const int4*)(x.q + 32 * group);
+    int4 lo = q[0], hi = q[1];
+    int a = __dp4a(c.q[0], lo.x, __dp4a(c.q[1], lo.y, __dp4a(c.q[2], lo.z, __dp4a(c.q[3], lo.w, 0))));
+    int b = __dp4a(c.q[4], hi.x, __dp4a(c.q[5], hi.y, __dp4a(c.q[6], hi.z, __dp4a(c.q[7], hi.w, 0))));
+    float4 s = x.s[group];
+#if QUANT_GROUP == 32
+    float sum = c.s[0] * s.x * (float)(a + b);
+#else
+    float sum = s.x * (c.s[0] * (float)a + c.s[1] * (float)b);
+#endif
+#if QUANT_HAS_MIN
+    sum += c.m[0] * s.y + c.m[1] * s.z;
+#endif
+    return sum;
+}
+
+#else
+
+// A row of activations.
+struct Input {
+    const float* x;
+};
+
+DI Input input_row(const void* x, const float4*, u64 row) { return {(const float*)x + row * K}; }
+
+#if !QUANT_PLAIN
+DI float group_dot(const Codes& c, Input x, int group) {
+    const float* v = x.x + 32 * group;
+    float sum = 0;
+#pragma unroll
+    for (int j = 0; j < 32; j++) {
+        float w = c.s[j / 16] * (float)(i8)(c.q[j / 4] >> 8 * (j % 4));
+#if QUANT_HAS_MIN
+        w += c.m[j / 16];
+#endif
+        sum += w * v[j];
+    }
+    return sum;
+}
+#endif
+
+#endif
+
+// Adds to sum[t] the products of this lane's share of the row with input t.
+template <int INPUTS>
+DI void lane_dots(const u8* row, const Input (&x)[INPUTS], float (&sum)[INPUTS]) {
+    int lane = threadIdx.x % 32;
+#if QUANT_PLAIN
+    for (int k = lane; k < K; k += 32) {
+        float w = plain_at(row, k);
+#pragma unroll
+        for (int t = 0; t < INPUTS; t++) sum[t] += w * x[t].x[k];
+    }
+#else
+    for (int group = lane; group < K / 32; group += 32) {
+        Codes c;
+        codes(row, group, c);
+#pragma unroll
+        for (int t = 0; t < INPUTS; t++) sum[t] += group_dot(c, x[t], group);
+    }
+#endif
+}

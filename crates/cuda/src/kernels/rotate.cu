@@ -1,0 +1,26 @@
+// Rotary position embedding of the first ROTATED elements of each head; the rest passes. The angle of pair p is
+// position x freqs[p] (divided by divisors[p] where DIVISORS), a product of two f32, as everywhere in the field.
+// x, out [rows][HEADS][WIDTH], freqs and divisors [ROTATED / 2] f32. INTERLEAVED: a pair is two neighbours, otherwise
+// elements p and p + ROTATED / 2. Grid: HEADS, 1, rows; 128 threads. Bytes: 8 a element.
+#include "common/step.cuh"
+
+extern "C" __global__ void __launch_bounds__(128)
+    run(const int* step, const float* x, const float* freqs, const float* divisors, float* out) {
+    int i = blockIdx.z;
+    if (i >= step_rows(step)) return;
+    u64 at = ((u64)i * HEADS + blockIdx.x) * WIDTH;
+    x += at;
+    out += at;
+    for (int k = ROTATED + threadIdx.x; k < WIDTH; k += 128) out[k] = x[k];
+    for (int p = threadIdx.x; p < ROTATED / 2; p += 128) {
+        float freq = DIVISORS ? freqs[p] / divisors[p] : freqs[p];
+        float sin, cos;
+        sincosf((float)step_position(step, i) * freq, &sin, &cos);
+        sin *= MAGNITUDE;
+        cos *= MAGNITUDE;
+        int a = INTERLEAVED ? 2 * p : p, b = INTERLEAVED ? 2 * p + 1 : p + ROTATED / 2;
+        float u = x[a], v = x[b];
+        out[a] = u * cos - v * sin;
+        out[b] = u * sin + v * cos;
+    }
+}

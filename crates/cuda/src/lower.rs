@@ -1,0 +1,182 @@
+//! Rank plans to a program: which kernels each op becomes.
+
+use shardwright_gguf::QuantType;
+use shardwright_model::op::Kind;
+use shardwright_model::plan::{LocalOp, LocalWeight, Place, RankPlan};
+
+use crate::ops;
+use crate::program::{Axis, Call, Program, Scratch, Slot};
+use crate::step::StepLayout;
+use crate::unit::Unit;
+use crate::{Error, Result};
+
+/// What a program is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choices {
+    /// Room for a step's numbers.
+    pub layout: StepLayout,
+    /// Most positions of a sequence.
+    pub context: usize,
+    /// Are activations rounded to 8 bits in front of quantized weights, and is the cache f16?
+    pub fast: bool,
+    /// Rows of activations that a matrix kernel takes at a time.
+    pub tile: u32,
+}
+
+/// The program of all ranks of a description on one device, op by op.
+///
+/// # Errors
+/// If an op has a form that this backend does not know.
+pub fn lower(plans: &[RankPlan], choices: Choices) -> Result<Program> {
+    let Some(first) = plans.first() else { return Err(Error::Zero("rank")) };
+    let mut lower = Lower { choices, plans, rank: 0, at: 0, rounded: None, program: Program::default() };
+    for at in 0..first.ops.len() {
+        // a sum is one call for all ranks
+        let ranks = if first.ops[at].kind == Kind::Sum { 1 } else { plans.len() };
+        for rank in 0..ranks {
+            (lower.at, lower.rank) = (at, rank);
+            lower.op()?;
+        }
+        lower.program.ends.push(lower.program.calls.len());
+    }
+    Ok(lower.program)
+}
+
+/// The op that is being lowered, and what was made so far.
+pub(crate) struct Lower<'a> {
+    pub(crate) choices: Choices,
+    pub(crate) plans: &'a [RankPlan],
+    pub(crate) rank: usize,
+    pub(crate) at: usize,
+    /// The value that lies rounded in the scratch memory.
+    rounded: Option<Slot>,
+    pub(crate) program: Program,
+}
+
+impl<'a> Lower<'a> {
+    pub(crate) fn local(&self) -> &'a LocalOp {
+        &self.plans[self.rank].ops[self.at]
+    }
+
+    fn op(&mut self) -> Result<()> {
+        let op = self.local();
+        match &op.kind {
+            Kind::Embed => ops::embed::embed(self),
+            Kind::Hidden => ops::embed::hidden(self),
+            Kind::Concat => ops::shape::concat(self),
+            Kind::Part { unit, start, len } => ops::shape::part(self, *unit, *start, *len),
+            Kind::RmsNorm { width, eps } => ops::norm::rms(self, *width, *eps),
+            Kind::LayerNorm { eps } => ops::norm::layer(self, *eps),
+            Kind::Linear { biased } => ops::linear::linear(self, biased),
+            Kind::PerHead { transposed } => ops::linear::per_head(self, *transposed),
+            Kind::Logits => ops::linear::logits(self),
+            Kind::Rotate { width, rope } => ops::rotate::rotate(self, *width, rope),
+            Kind::AttendGqa { group, key, value, scale, cache } => {
+                ops::attend_gqa::attend(self, *group, [*key, *value], *scale, *cache);
+            }
+            Kind::AttendMla { latent, rope, scale, cache } => {
+                ops::attend_mla::attend(self, [*latent, *rope], *scale, *cache);
+            }
+            Kind::Index { heads, width, keep, cache } => {
+                ops::index::index(self, *heads, *width, *keep, *cache);
+            }
+            Kind::SwiGlu => ops::pointwise::swiglu(self),
+            Kind::Add => ops::pointwise::add(self),
+            Kind::Route(routing) => ops::route::route(self, routing),
+            Kind::Experts { used } => ops::experts::experts(self, *used)?,
+            Kind::Sum => ops::pointwise::sum(self),
+        }
+        let rank = self.rank;
+        let written = |slot: &Slot| op.outputs.iter().any(|p| *slot == Slot::Value { rank, slot: p.slot });
+        self.rounded = self.rounded.take().filter(|slot| op.kind != Kind::Sum && !written(slot));
+        Ok(())
+    }
+
+    /// A kernel of this step.
+    pub(crate) fn unit(&self, stem: &'static str) -> Unit {
+        let StepLayout { rows, table } = self.choices.layout;
+        Unit::new(stem).int("MAX_ROWS", rows).int("TABLE", table)
+    }
+
+    /// A call, unless it has nothing to do.
+    pub(crate) fn call(&mut self, unit: Unit, grid: [Axis; 3], block: u32, args: Vec<Slot>) {
+        if grid.contains(&Axis::Blocks(0)) {
+            return;
+        }
+        let unit = self.program.unit(unit);
+        self.program.calls.push(Call { unit, grid, block, args });
+    }
+
+    /// A call for each row, with blocks of `block` threads along `width` elements.
+    pub(crate) fn along(&mut self, unit: Unit, width: usize, block: u32, args: Vec<Slot>) {
+        let blocks = Axis::Blocks(width.div_ceil(block as usize) as u32);
+        self.call(unit, [blocks, Axis::Blocks(1), Axis::Rows(1)], block, args);
+    }
+
+    pub(crate) fn value(&self, place: &Place) -> Slot {
+        Slot::Value { rank: self.rank, slot: place.slot }
+    }
+
+    pub(crate) fn input(&self, i: usize) -> Slot {
+        self.value(&self.local().inputs[i])
+    }
+
+    pub(crate) fn output(&self, j: usize) -> Slot {
+        self.value(&self.local().outputs[j])
+    }
+
+    pub(crate) fn weight(&self, index: usize) -> Slot {
+        Slot::Weight { rank: self.rank, op: self.at, index }
+    }
+
+    pub(crate) fn cache(&self, slot: usize) -> Slot {
+        Slot::Cache { rank: self.rank, slot }
+    }
+
+    /// Elements of a cache slot's line here.
+    pub(crate) fn line(&self, slot: usize) -> usize {
+        self.plans[self.rank].caches[slot].width
+    }
+
+    /// Most rows of a step.
+    pub(crate) fn rows(&self) -> usize {
+        self.choices.layout.rows
+    }
+
+    /// Is a product with this weight one with rounded activations?
+    pub(crate) fn rounds(&self, w: &LocalWeight) -> bool {
+        self.choices.fast && w.quant.block_len() > 1
+    }
+
+    /// A matrix kernel's unit for a weight: its format, the length of a row, and how activations come.
+    pub(crate) fn matrix(&self, stem: &'static str, w: &LocalWeight, fast: bool) -> Unit {
+        let unit = self.unit(stem).quant(w.quant).int("ROW_BYTES", w.bytes_a_row()).int("K", w.cols.len());
+        unit.int("FAST", u8::from(fast))
+    }
+
+    /// What was rounded is about to be overwritten in its place.
+    pub(crate) fn forget(&mut self) {
+        self.rounded = None;
+    }
+
+    /// A value of `width` elements a row as a matrix kernel takes it, and its scales.
+    pub(crate) fn activations(&mut self, value: Slot, width: usize, fast: bool) -> [Slot; 2] {
+        if !fast {
+            return [value, Slot::None];
+        }
+        let rows = self.rows();
+        let codes = self.program.scratch(Scratch::Codes, rows * width);
+        let scales = self.program.scratch(Scratch::Scales, rows * width / 32 * 16);
+        if self.rounded.as_ref() != Some(&value) {
+            let unit = self.unit("quantize").int("WIDTH", width);
+            self.along(unit, width, 256, vec![Slot::Step, value.clone(), codes.clone(), scales.clone()]);
+            self.rounded = Some(value);
+        }
+        [codes, scales]
+    }
+}
+
+/// Has this type a scale and a minimum for each block, or is each element a number of its own?
+pub(crate) fn is_plain(quant: QuantType) -> bool {
+    quant.block_len() == 1
+}

@@ -1,0 +1,167 @@
+//! A description on a device: its ranks' memory, and its programs, one for each tile.
+
+use bytemuck::Zeroable;
+use shardwright_gguf::Reader;
+use shardwright_model::exec::{Probe, Seen};
+use shardwright_model::op::{Description, Lay};
+use shardwright_model::plan::{Place, RankPlan};
+
+use crate::Result;
+use crate::arena::{Arena, Bound, Shared};
+use crate::device::Device;
+use crate::exec::CudaOptions;
+use crate::found::Found;
+use crate::lower::{Choices, lower};
+use crate::program::{Program, Scratch};
+
+/// All ranks of one description.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    description: Description,
+    /// Full names of the values.
+    paths: Vec<String>,
+    plans: Vec<RankPlan>,
+    arena: Arena,
+    /// By the rows that a matrix kernel takes at a time, ascending.
+    programs: Vec<(usize, Bound)>,
+}
+
+impl Machine {
+    pub(crate) fn new(
+        device: &mut dyn Device,
+        shared: &mut Shared,
+        d: &Description,
+        plans: Vec<RankPlan>,
+        reader: &Reader,
+        options: &CudaOptions,
+    ) -> Result<Machine> {
+        let mut tiles = options.tiles.clone();
+        tiles.sort_unstable();
+        let made = tiles.iter().map(|tile| {
+            let choices =
+                Choices { layout: shared.layout, context: options.context, fast: options.fast, tile: *tile };
+            lower(&plans, choices)
+        });
+        let made = made.collect::<Result<Vec<Program>>>()?;
+        shared.make_room(device, &made.iter().collect::<Vec<_>>())?;
+        let sizes = [options.rows, options.blocks, if options.fast { 2 } else { 4 }];
+        let arena = Arena::new(device, &plans, reader, sizes)?;
+        let mut programs = vec![];
+        for (tile, program) in tiles.iter().zip(made) {
+            programs.push((*tile as usize, Bound::new(device, program, shared, &arena)?));
+        }
+        let paths = d.values.iter().map(|v| v.path()).collect();
+        let mut machine = Machine { description: d.clone(), paths, plans, arena, programs };
+        for rows in &options.recorded {
+            let at = machine.program(*rows as usize);
+            machine.programs[at].1.record(device, *rows)?;
+        }
+        Ok(machine)
+    }
+
+    /// Which program runs a step of so many rows.
+    fn program(&self, rows: usize) -> usize {
+        self.programs.iter().position(|(tile, _)| rows <= *tile).unwrap_or(self.programs.len() - 1)
+    }
+
+    /// Runs a step.
+    pub(crate) fn run(&self, device: &mut dyn Device, rows: usize) -> Result<()> {
+        self.programs[self.program(rows)].1.run(device, rows as u32)
+    }
+
+    /// Runs a step op by op and shows what each makes; logits have rows only for those wanted.
+    pub(crate) fn show(
+        &self,
+        device: &mut dyn Device,
+        [rows, wanted]: [usize; 2],
+        probe: &mut dyn Probe,
+    ) -> Result<()> {
+        let program = &self.programs[self.program(rows)].1;
+        for (at, op) in self.description.ops.iter().enumerate() {
+            program.run_op(device, at, rows as u32)?;
+            let count = if at + 1 == self.description.ops.len() { wanted } else { rows };
+            for (j, v) in op.outputs.iter().enumerate() {
+                let value = &self.description.values[*v];
+                let data =
+                    self.whole(device, count, [value.width, at, j], value.lay)?;
+                probe.see(&Seen {
+                    path: &self.paths[*v],
+                    layer: value.layer,
+                    op: op.kind.name(),
+                    width: value.width,
+                    data: &data,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Output `j` of op `at`, of `width` elements a row, joined or added from the ranks.
+    fn whole(
+        &self,
+        device: &mut dyn Device,
+        count: usize,
+        [width, at, j]: [usize; 3],
+        lay: Lay,
+    ) -> Result<Vec<f32>> {
+        let mut whole = vec![0f32; count * width];
+        for (rank, plan) in self.plans.iter().enumerate() {
+            let place = &plan.ops[at].outputs[j];
+            let part = self.part(device, rank, place, count)?;
+            match lay {
+                Lay::Full if rank > 0 => {}
+                Lay::Full => whole = part,
+                Lay::Partial => whole.iter_mut().zip(part).for_each(|(sum, x)| *sum += x),
+                Lay::Split { .. } => {
+                    let rows = whole.chunks_exact_mut(width).zip(part.chunks_exact(place.width.max(1)));
+                    rows.for_each(|(whole, part)| whole[place.start..][..place.width].copy_from_slice(part));
+                }
+            }
+        }
+        Ok(whole)
+    }
+
+    fn part(&self, device: &mut dyn Device, rank: usize, place: &Place, count: usize) -> Result<Vec<f32>> {
+        let mut part = vec![0f32; count * place.width];
+        device.download(self.arena.value(rank, place), bytemuck::cast_slice_mut(&mut part))?;
+        Ok(part)
+    }
+
+    /// The logits of the rows that were wanted, row by row.
+    pub(crate) fn logits(&self, device: &mut dyn Device, wanted: usize) -> Result<Vec<f32>> {
+        let at = self.description.ops.len() - 1;
+        let value = &self.description.values[self.description.ops[at].outputs[0]];
+        self.whole(device, wanted, [value.width, at, 0], value.lay)
+    }
+
+    /// The best logits of the rows that were wanted, by rank.
+    pub(crate) fn found(&self, device: &mut dyn Device, shared: &Shared, wanted: usize) -> Result<Vec<Vec<Found>>> {
+        let ranks = 0..self.plans.len();
+        let found = ranks.map(|rank| {
+            let mut found = vec![Found::zeroed(); wanted];
+            device.download(shared.scratch(Scratch::Found(rank)), bytemuck::cast_slice_mut(&mut found))?;
+            Ok(found)
+        });
+        found.collect()
+    }
+
+    /// Vocabulary rows.
+    pub(crate) fn vocab(&self) -> usize {
+        self.description.ops.last().map_or(0, |op| self.description.values[op.outputs[0]].width)
+    }
+
+    /// The stream after the final norm.
+    pub(crate) fn hidden(&self, device: &mut dyn Device, rows: usize) -> Result<Vec<f32>> {
+        self.plans[0].hidden.as_ref().map_or(Ok(vec![]), |place| self.part(device, 0, place, rows))
+    }
+
+    /// The name of what op `op` reads.
+    pub(crate) fn spoiled(&self, op: usize) -> Option<&str> {
+        self.description.ops.get(op).map(|op| self.paths[op.inputs[0]].as_str())
+    }
+
+    /// The name of the logits.
+    pub(crate) fn last(&self) -> &str {
+        self.description.ops.last().map_or("", |op| self.paths[op.outputs[0]].as_str())
+    }
+}
