@@ -4,6 +4,7 @@ mod arena;
 pub mod device;
 mod error;
 mod exec;
+mod format;
 mod found;
 mod load;
 pub mod lower;

@@ -113,3 +113,14 @@ pub(super) fn halves<const N: usize, T>(qs: &[u8; N], out: &mut [T], value: impl
         *high = value(b >> 4);
     }
 }
+
+/// Whole numbers as integers.
+pub(super) const fn whole(values: &[f32; 16]) -> [i8; 16] {
+    let mut integers = [0; 16];
+    let mut i = 0;
+    while i < 16 {
+        integers[i] = values[i] as i8;
+        i += 1;
+    }
+    integers
+}

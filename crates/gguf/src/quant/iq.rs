@@ -120,7 +120,7 @@ pub struct IQ1M {
 }
 
 /// The uneven steps: whole numbers, as floats because decoding looks up floats faster than it converts.
-const STEPS: [f32; 16] = [
+pub(super) const STEPS: [f32; 16] = [
     -127.0, -104.0, -83.0, -65.0, -49.0, -35.0, -22.0, -10.0, 1.0, 13.0, 25.0, 38.0, 53.0, 69.0, 89.0, 113.0,
 ];
 

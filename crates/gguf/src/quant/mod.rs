@@ -269,6 +269,23 @@ impl QuantType {
         use QuantType::{F64, I8, I16, I32, I64, Q8_1, Q8_K};
         !matches!(self, I8 | I16 | I32 | I64 | F64 | Q8_1 | Q8_K)
     }
+
+    /// The integers among which codes of this type are looked up, for decoders elsewhere: grid rows of 8, of 4 in IQ3
+    /// types, one after another (before signs and, in IQ1 types, the shift of 1 either way); in 4-bit types sixteen
+    /// values. Empty where codes are computed.
+    pub fn codebook(self) -> &'static [i8] {
+        match self {
+            QuantType::IQ2_XXS => grid::IQ2_XXS.as_flattened(),
+            QuantType::IQ2_XS => grid::IQ2_XS.as_flattened(),
+            QuantType::IQ2_S => grid::IQ2_S.as_flattened(),
+            QuantType::IQ3_XXS => grid::IQ3_XXS.as_flattened(),
+            QuantType::IQ3_S => grid::IQ3_S.as_flattened(),
+            QuantType::IQ1_S | QuantType::IQ1_M => grid::IQ1.as_flattened(),
+            QuantType::IQ4_NL | QuantType::IQ4_XS => &const { codes::whole(&iq::STEPS) },
+            QuantType::MXFP4 | QuantType::NVFP4 => &const { codes::whole(&mx::E2M1) },
+            _ => &[],
+        }
+    }
 }
 
 impl fmt::Display for QuantType {

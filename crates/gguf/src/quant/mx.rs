@@ -25,7 +25,7 @@ pub struct NVFP4 {
 }
 
 /// Twice the values of a 4-bit float, so that they are whole; the -0 counts as 0 where they are integers.
-const E2M1: [f32; 16] =
+pub(super) const E2M1: [f32; 16] =
     [0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, -0.0, -1.0, -2.0, -3.0, -4.0, -6.0, -8.0, -12.0];
 
 fn e2m1(q: u8) -> f32 {

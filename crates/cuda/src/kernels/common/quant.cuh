@@ -1,14 +1,43 @@
+// Blocks of quantized weights as small integers under scales, 32 elements at a time: for each format the integers, scales
+// and minima of the decoder on the host, bit for bit.
+// QUANT: the format, one of the QUANT_ names. common/format.cuh comes from the host's tables: the numbers of the names,
+// QUANT_PLAIN, QUANT_LEN and QUANT_BYTES of a block, QUANT_GROUP, QUANT_HAS_MIN, and the codebook if the format has one.
+// Rows are packed: blocks begin at multiples of QUANT_BYTES from where memory was given, and loads are no wider than that.
 #include "common/types.cuh"
-#define QUANT_F32 1
-#define QUANT_F16 2
-#define QUANT_BF16 3
-#define QUANT_PLAIN 1
+#include "common/format.cuh"
+
+#if QUANT_PLAIN
+
+// Element k of a row.
 DI float plain_at(const u8* row, int k) {
 #if QUANT == QUANT_F32
     return ((const float*)row)[k];
 #elif QUANT == QUANT_F16
     return half_to_float(((const u16*)row)[k]);
-#else
+#elif QUANT == QUANT_BF16
     return bf16_to_float(((const u16*)row)[k]);
+#else
+#error "QUANT: no format of weights"
 #endif
 }
+
+#else
+
+// 32 elements in order, four a word from the low byte on: element = s * q + m, with the scale and minimum of its half.
+struct Codes {
+    int q[8];
+    float s[2];
+    float m[2];
+};
+
+// Elements 32 * group to 32 * group + 31 of a row.
+DI void codes(const u8* row, int group, Codes& c);
+
+#include "common/quant/bytes.cuh"
+#include "common/quant/legacy.cuh"
+#include "common/quant/k.cuh"
+#include "common/quant/iq.cuh"
+#include "common/quant/low.cuh"
+#include "common/quant/mx.cuh"
+
+#endif
