@@ -72,10 +72,10 @@ impl Arena {
         let mut loader = Loader::new(reader);
         let mut arena = Arena { values: vec![], weights: vec![], caches: vec![] };
         for plan in plans {
-            let values = plan.slots.iter().map(|width| device.alloc(rows * width * 4)).collect::<Result<_>>()?;
+            let values =
+                plan.slots.iter().map(|width| device.alloc(rows * width * 4)).collect::<Result<_>>()?;
             let cache = |width| blocks * BLOCK * width * element;
-            let caches =
-                plan.caches.iter().map(|c| device.alloc(cache(c.width))).collect::<Result<_>>()?;
+            let caches = plan.caches.iter().map(|c| device.alloc(cache(c.width))).collect::<Result<_>>()?;
             let weights = plan.ops.iter().map(|op| loader.weights(device, op)).collect::<Result<_>>()?;
             arena.values.push(values);
             arena.caches.push(caches);
@@ -99,7 +99,12 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    pub(crate) fn new(device: &mut dyn Device, program: Program, shared: &Shared, arena: &Arena) -> Result<Bound> {
+    pub(crate) fn new(
+        device: &mut dyn Device,
+        program: Program,
+        shared: &Shared,
+        arena: &Arena,
+    ) -> Result<Bound> {
         let kernels = device.load(&program.units)?;
         let mut binder = Binder { device, shared, arena, constants: vec![] };
         for bytes in &program.constants {

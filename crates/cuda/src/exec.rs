@@ -93,7 +93,11 @@ impl CudaExecutor {
         let asked = |i: &usize| probe.is_some() || batch.wants[*i] != Want::Nothing;
         let wanted: Vec<usize> = (0..batch.rows()).filter(asked).collect();
         if batch.tables.len() > self.shared.layout.rows {
-            return Err(Error::Plan(format!("{} sequences in a step of {} rows", batch.tables.len(), batch.rows())));
+            return Err(Error::Plan(format!(
+                "{} sequences in a step of {} rows",
+                batch.tables.len(),
+                batch.rows()
+            )));
         }
         self.shared.layout.write(batch, &wanted, &mut self.words);
         let device = &mut *self.device;
@@ -121,7 +125,9 @@ impl CudaExecutor {
         let wants = |want| wanted.iter().any(|i| batch.wants[*i] == want);
         let found = machine.found(device, &self.shared, wanted.len())?;
         let logits = if wants(Want::Logits) { machine.logits(device, wanted.len())? } else { vec![] };
-        for (n, i) in wanted.iter().enumerate().filter(|(_, i)| rows[**i] == RowOutput::Nothing).collect::<Vec<_>>() {
+        for (n, i) in
+            wanted.iter().enumerate().filter(|(_, i)| rows[**i] == RowOutput::Nothing).collect::<Vec<_>>()
+        {
             let best: Vec<Found> = found.iter().map(|rank| rank[n]).collect();
             let all = logits.get(n * self.limits.vocab..).map(|l| &l[..self.limits.vocab.min(l.len())]);
             rows[*i] = match (batch.wants[*i], merged(&best)) {

@@ -38,7 +38,8 @@ impl<'a> Loader<'a> {
             return Ok(*address);
         }
         let tensor = self.tensor(w)?;
-        let address = if decoded { self.vector(device, w, &tensor)? } else { self.matrix(device, w, &tensor)? };
+        let address =
+            if decoded { self.vector(device, w, &tensor)? } else { self.matrix(device, w, &tensor)? };
         self.loaded.insert(key, address);
         Ok(address)
     }

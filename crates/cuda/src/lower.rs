@@ -150,7 +150,7 @@ impl<'a> Lower<'a> {
 
     /// A matrix kernel's unit for a weight: its format, the length of a row, and how activations come.
     pub(crate) fn matrix(&self, stem: &'static str, w: &LocalWeight, fast: bool) -> Unit {
-        let unit = self.unit(stem).quant(w.quant).int("ROW_BYTES", w.bytes_a_row()).int("K", w.cols.len());
+        let unit = self.unit(stem).quant(w.quant).int("ROW_BYTES", w.bytes_a_row()).int("COLS", w.cols.len());
         unit.int("FAST", u8::from(fast))
     }
 

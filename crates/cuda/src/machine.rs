@@ -82,8 +82,7 @@ impl Machine {
             let count = if at + 1 == self.description.ops.len() { wanted } else { rows };
             for (j, v) in op.outputs.iter().enumerate() {
                 let value = &self.description.values[*v];
-                let data =
-                    self.whole(device, count, [value.width, at, j], value.lay)?;
+                let data = self.whole(device, count, [value.width, at, j], value.lay)?;
                 probe.see(&Seen {
                     path: &self.paths[*v],
                     layer: value.layer,
@@ -135,7 +134,12 @@ impl Machine {
     }
 
     /// The best logits of the rows that were wanted, by rank.
-    pub(crate) fn found(&self, device: &mut dyn Device, shared: &Shared, wanted: usize) -> Result<Vec<Vec<Found>>> {
+    pub(crate) fn found(
+        &self,
+        device: &mut dyn Device,
+        shared: &Shared,
+        wanted: usize,
+    ) -> Result<Vec<Vec<Found>>> {
         let ranks = 0..self.plans.len();
         let found = ranks.map(|rank| {
             let mut found = vec![Found::zeroed(); wanted];

@@ -244,3 +244,86 @@ pub fn greedy(exec: &mut dyn Executor, prompt: &[u32], n: usize) -> Vec<u32> {
     }
     ids.split_off(prompt.len())
 }
+
+/// Logits within the limit, and the likeliest token everywhere the same.
+pub fn check_logits(name: &str, gold: &Gold, array: &str, exec: &mut dyn Executor, what: &str) {
+    let limit = limit(name);
+    for p in 0..gold.prompts() {
+        let got = forward(exec, &gold.ids(p));
+        let mut worst = 0f64;
+        for (n, at) in gold.ints(&format!("p{p}_logit_pos")).into_iter().enumerate() {
+            let want = gold.at(&format!("p{p}_{array}"), &[n]);
+            worst = worst.max(apart(&got[at], want));
+            let best = (0..want.len()).fold(0, |b, i| if want[i] > want[b] { i } else { b });
+            assert_eq!(argmax(&got[at]), best as u32, "{what} p{p} position {at}");
+        }
+        println!("{what} p{p} {array}: {worst:.2e} of {limit:.2e}");
+        assert!(worst <= limit, "{what} p{p} {array}: {worst} > {limit}");
+    }
+}
+
+/// Sorted values at a share of the way.
+fn quantile(v: &[f64], q: f64) -> f64 {
+    let mut v = v.to_vec();
+    v.sort_by(f64::total_cmp);
+    let at = q * (v.len() - 1) as f64;
+    let (low, high) = (v[at.floor() as usize], v[at.ceil() as usize]);
+    low + (high - low) * at.fract()
+}
+
+fn log_softmax(v: &[f64]) -> Vec<f64> {
+    let most = v.iter().copied().fold(f64::MIN, f64::max);
+    let all = most + v.iter().map(|x| (x - most).exp()).sum::<f64>().ln();
+    v.iter().map(|x| x - all).collect()
+}
+
+/// 8-bit activations, of which there are some if `rounds`, are judged by statistics over all rows: a flipped choice moves single rows by any amount.
+pub fn check_a8(name: &str, gold: &Gold, exec: &mut dyn Executor, rounds: bool) {
+    let (mut worst, mut squares, mut kl, mut same) = (vec![], vec![], vec![], vec![]);
+    for p in 0..gold.prompts() {
+        let got = forward(exec, &gold.ids(p));
+        for (n, at) in gold.ints(&format!("p{p}_logit_pos")).into_iter().enumerate() {
+            let want = gold.at(&format!("p{p}_logits"), &[n]);
+            let got: Vec<f64> = got[at].iter().map(|v| f64::from(*v)).collect();
+            worst.push(got.iter().zip(want).map(|(g, w)| (g - w).abs()).fold(0.0, f64::max));
+            squares.extend(got.iter().zip(want).map(|(g, w)| (g - w) * (g - w)));
+            let (a, b) = (log_softmax(want), log_softmax(&got));
+            kl.push(a.iter().zip(&b).map(|(a, b)| a.exp() * (a - b)).sum());
+            let best = |v: &[f64]| (0..v.len()).fold(0, |b, i| if v[i] > v[b] { i } else { b });
+            same.push(f64::from(u8::from(best(want) == best(&got))));
+        }
+    }
+    let mean = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
+    let limit = |key: &str| tolerance(name, "a8", key);
+    let stats = [
+        ("p50_row_max", quantile(&worst, 0.5)),
+        ("p90_row_max", quantile(&worst, 0.9)),
+        ("rms", mean(&squares).sqrt()),
+        ("kl_mean", mean(&kl)),
+    ];
+    println!("{name}: {stats:.3?}, best token {:.3}", mean(&same));
+    for (key, got) in stats {
+        assert!(got <= limit(key), "{name} {key}: {got} > {}", limit(key));
+    }
+    assert!(mean(&same) >= limit("top1_agree"), "{name}");
+    assert!(!rounds || stats[0].1 > 0.01, "{name}: the activations were not rounded");
+}
+
+/// The next-token layer: row t takes token t + 1 and the trunk's hidden state of token t.
+pub fn check_draft(name: &str, exec: &mut dyn Executor) {
+    let gold = Gold::open(&format!("golden/{name}-mtp.npz")).unwrap();
+    let ids: Vec<u32> = gold.ints("ids").into_iter().map(|i| i as u32).collect();
+    let mut trunk = step_of(&[(&ids, 0, &TABLE)], Want::Nothing);
+    trunk.want_hidden = true;
+    let hidden = exec.step(&trunk).unwrap().hidden;
+    let width = exec.limits().width;
+    let mut draft = step_of(&[(&ids[1..], 0, &TABLE)], Want::Logits);
+    draft.draft_hidden = Some(hidden[..(ids.len() - 1) * width].to_vec());
+    let got = logits(&exec.step(&draft).unwrap());
+    for (n, at) in gold.ints("pos").into_iter().enumerate() {
+        let off = apart(&got[at], gold.at("logits", &[n]));
+        assert!(off <= limit(name), "{name} draft position {at}: {off}");
+    }
+    let best: Vec<usize> = got.iter().map(|l| argmax(l) as usize).collect();
+    assert_eq!(best, gold.ints("argmax"), "{name}");
+}

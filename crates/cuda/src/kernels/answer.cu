@@ -1,6 +1,6 @@
 // The best CANDIDATES of each answer's logits, and what the sum of exp over all is made of, in two passes: first of each
 // CHUNK logits, then (LAST) of what the chunks left.
-// First: logits [wanted][N] f32 -> list. Last: list -> list of one chunk. A chunk of a list is ids [CANDIDATES],
+// First: logits [wanted][VOCAB] f32 -> list. Last: list -> list of one chunk. A chunk of a list is ids [CANDIDATES],
 // logits [CANDIDATES], then the largest logit, the sum of exp(logit - largest), the number of candidates, and whether
 // all logits were finite. Ids count from FIRST. Ties go to the lower id; candidates are in order of their ids.
 // Grid: chunks (first) or 1 (last), 1, rows; 256 threads. Bytes: 4 a logit.
@@ -8,7 +8,7 @@
 #include "common/select.cuh"
 #include "common/step.cuh"
 
-#define CHUNKS ((N + CHUNK - 1) / CHUNK)
+#define CHUNKS ((VOCAB + CHUNK - 1) / CHUNK)
 
 struct Found {
     u32 ids[CANDIDATES];
@@ -44,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(256) run(const int* step, const Fou
     if (threadIdx.x == 0) {
         out->most = most;
         out->sum = sum;
-        out->count = min(N, CANDIDATES);
+        out->count = min(VOCAB, CANDIDATES);
         out->finite = finite;
     }
 }
@@ -53,8 +53,8 @@ extern "C" __global__ void __launch_bounds__(256) run(const int* step, const Fou
 
 extern "C" __global__ void __launch_bounds__(256) run(const int* step, const float* logits, Found* list) {
     if (blockIdx.z >= step_wanted(step)) return;
-    int first = blockIdx.x * CHUNK, count = min(CHUNK, N - first);
-    logits += (u64)blockIdx.z * N + first;
+    int first = blockIdx.x * CHUNK, count = min(CHUNK, VOCAB - first);
+    logits += (u64)blockIdx.z * VOCAB + first;
     list += (u64)blockIdx.z * CHUNKS + blockIdx.x;
     __shared__ float v[CHUNK];
     float most = -INFINITY_F, sum = 0, bad = 0;

@@ -1,5 +1,5 @@
 // One small matrix a head, the other way round: out[i][h][n] = sum over k of W_h[k][n] x[i][h][k].
-// W [HEADS][K] rows of ROW_BYTES, N elements each, in the file's format; x [rows][HEADS][K], out [rows][HEADS][N] f32.
+// W [HEADS][COLS] rows of ROW_BYTES, OUTS elements each, in the file's format; x [rows][HEADS][COLS], out [rows][HEADS][OUTS] f32.
 // Grid: HEADS, 1, rows; 256 threads, one for 32 elements of out. An old layout of files: correct, not fast.
 #include "common/quant.cuh"
 #include "common/step.cuh"
@@ -7,21 +7,21 @@
 extern "C" __global__ void __launch_bounds__(256) run(const int* step, const u8* w, const float* x, float* out) {
     int i = blockIdx.z, head = blockIdx.x;
     if (i >= step_rows(step)) return;
-    const float* in = x + ((u64)i * HEADS + head) * K;
-    float* to = out + ((u64)i * HEADS + head) * N;
-    const u8* first = w + (u64)head * K * ROW_BYTES;
+    const float* in = x + ((u64)i * HEADS + head) * COLS;
+    float* to = out + ((u64)i * HEADS + head) * OUTS;
+    const u8* first = w + (u64)head * COLS * ROW_BYTES;
 #if QUANT_PLAIN
-    for (int n = threadIdx.x; n < N; n += 256) {
+    for (int n = threadIdx.x; n < OUTS; n += 256) {
         float sum = 0;
-        for (int k = 0; k < K; k++) sum += plain_at(first + (u64)k * ROW_BYTES, n) * in[k];
+        for (int k = 0; k < COLS; k++) sum += plain_at(first + (u64)k * ROW_BYTES, n) * in[k];
         to[n] = sum;
     }
 #else
-    for (int group = threadIdx.x; group < N / 32; group += 256) {
+    for (int group = threadIdx.x; group < OUTS / 32; group += 256) {
         float sum[32];
 #pragma unroll
         for (int j = 0; j < 32; j++) sum[j] = 0;
-        for (int k = 0; k < K; k++) {
+        for (int k = 0; k < COLS; k++) {
             Codes c;
             codes(first + (u64)k * ROW_BYTES, group, c);
 #pragma unroll

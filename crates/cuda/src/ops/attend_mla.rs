@@ -16,5 +16,8 @@ pub(crate) fn attend(l: &mut Lower<'_>, [latent, rope]: [usize; 2], scale: f32, 
     let (key, first) = (latent + rope, [0, 0]);
     // one KV head for all query heads
     let (group, cache) = (heads, [cache, cache]);
-    softmax::attend(l, Attention { heads, key, rope, value: latent, scale, group, first, query, cache, picked });
+    softmax::attend(
+        l,
+        Attention { heads, key, rope, value: latent, scale, group, first, query, cache, picked },
+    );
 }

@@ -30,7 +30,7 @@ pub(crate) fn experts(l: &mut Lower<'_>, used: usize) -> Result<()> {
     let fast = l.rounds(down);
     let [x, scales] = l.activations(act, used * inner, fast);
     l.forget(); // the next layer's lie in the same place
-    let unit = held(l.matrix("down", down, fast), down).int("N", down.rows.len()).int("USED", used);
+    let unit = held(l.matrix("down", down, fast), down).int("OUTS", down.rows.len()).int("USED", used);
     let args = vec![Slot::Step, l.input(1), l.weight(2), x, scales, l.output(0)];
     let blocks = Axis::Blocks(down.rows.len().div_ceil(8) as u32);
     l.call(unit, [blocks, Axis::Blocks(1), Axis::Rows(1)], 256, args);
@@ -43,7 +43,8 @@ fn half(l: &mut Lower<'_>, w: &LocalWeight, used: usize, weights: [Slot; 2], to:
     let x = l.input(0);
     let [x, scales] = l.activations(x, w.cols.len(), fast);
     let pair = u8::from(weights[1] != Slot::None);
-    let unit = held(l.matrix("experts", w, fast), w).int("N", w.rows.len()).int("USED", used).int("PAIR", pair);
+    let unit =
+        held(l.matrix("experts", w, fast), w).int("OUTS", w.rows.len()).int("USED", used).int("PAIR", pair);
     let [gate, up] = weights;
     let args = vec![Slot::Step, l.input(1), gate, up, x, scales, to];
     let grid = [Axis::Blocks(w.rows.len().div_ceil(8) as u32), Axis::Blocks(used as u32), Axis::Rows(1)];

@@ -25,7 +25,7 @@ pub(crate) fn per_head(l: &mut Lower<'_>, transposed: bool) {
     let w = &l.local().weights[0];
     if transposed {
         let unit = l.unit("transposed").quant(w.quant).int("ROW_BYTES", w.bytes_a_row());
-        let unit = unit.int("HEADS", w.copies.len()).int("K", w.rows.len()).int("N", w.cols.len());
+        let unit = unit.int("HEADS", w.copies.len()).int("COLS", w.rows.len()).int("OUTS", w.cols.len());
         let grid = [Axis::Blocks(w.copies.len() as u32), Axis::Blocks(1), Axis::Rows(1)];
         return l.call(unit, grid, 256, vec![Slot::Step, l.weight(0), l.input(0), l.output(0)]);
     }
@@ -36,8 +36,7 @@ pub(crate) fn per_head(l: &mut Lower<'_>, transposed: bool) {
 
 pub(crate) fn logits(l: &mut Lower<'_>) {
     let (from, to) = (l.input(0), l.output(0));
-    let matrix =
-        Matrix { weight: &l.local().weights[0], slot: l.weight(0), bias: Slot::None, answer: true };
+    let matrix = Matrix { weight: &l.local().weights[0], slot: l.weight(0), bias: Slot::None, answer: true };
     product(l, &matrix, from, to.clone(), true);
     best(l, to);
 }
@@ -48,7 +47,7 @@ fn best(l: &mut Lower<'_>, logits: Slot) {
     let chunks = vocab.len().div_ceil(CHUNK);
     let list = l.program.scratch(Scratch::Candidates, rows * chunks * size_of::<Found>());
     let unit = |last: u8| {
-        let unit = l.unit("answer").int("N", vocab.len()).int("FIRST", vocab.start).int("CHUNK", CHUNK);
+        let unit = l.unit("answer").int("VOCAB", vocab.len()).int("FIRST", vocab.start).int("CHUNK", CHUNK);
         unit.int("CANDIDATES", CANDIDATES).int("LAST", last)
     };
     let (first, last) = (unit(0), unit(1));
@@ -76,7 +75,7 @@ pub(crate) fn product(l: &mut Lower<'_>, m: &Matrix<'_>, from: Slot, to: Slot, m
     }
     let fast = may_round && l.rounds(w);
     let [x, scales] = l.activations(from, heads * w.cols.len(), fast);
-    let unit = l.matrix("linear", w, fast).int("N", n).int("HEADS", heads).int("TILE", tile);
+    let unit = l.matrix("linear", w, fast).int("OUTS", n).int("HEADS", heads).int("TILE", tile);
     let unit = unit.int("BIAS", u8::from(m.bias != Slot::None)).int("ANSWER", u8::from(m.answer));
     let grid = [Axis::Blocks(n.div_ceil(8) as u32), Axis::Rows(tile), Axis::Blocks(heads as u32)];
     l.call(unit, grid, 256, vec![Slot::Step, m.slot.clone(), x, scales, m.bias.clone(), to]);

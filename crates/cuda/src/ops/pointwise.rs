@@ -31,7 +31,8 @@ pub(crate) fn sum(l: &mut Lower<'_>) {
     }
     let width = l.local().outputs[0].width;
     let of = |place: fn(&shardwright_model::plan::LocalOp) -> usize| {
-        let slots = l.plans.iter().enumerate().map(|(rank, p)| Slot::Value { rank, slot: place(&p.ops[l.at]) });
+        let slots =
+            l.plans.iter().enumerate().map(|(rank, p)| Slot::Value { rank, slot: place(&p.ops[l.at]) });
         Slot::List(slots.collect())
     };
     let args = vec![Slot::Step, of(|op| op.inputs[0].slot), of(|op| op.outputs[0].slot)];

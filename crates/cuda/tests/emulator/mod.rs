@@ -7,6 +7,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use libloading::Library;
 use shardwright_cuda::device::{Device, Kernel, Launch, Recording};
@@ -15,11 +16,13 @@ use shardwright_cuda::{Error, Result};
 
 const SHIM: &str = include_str!("shim.h");
 
+static LAUNCHING: Mutex<()> = Mutex::new(());
+
 type Entry = unsafe extern "C" fn(*const u32, u32, u32, *const u64) -> i32;
 
 /// The device.
 #[derive(Default)]
-pub struct Emulator {
+pub(crate) struct Emulator {
     memory: Vec<Vec<u128>>,
     libraries: Vec<Library>,
     entries: Vec<Entry>,
@@ -29,7 +32,7 @@ pub struct Emulator {
 
 impl Emulator {
     /// None where there is no C++ compiler, which is said.
-    pub fn new() -> Option<Emulator> {
+    pub(crate) fn new() -> Option<Emulator> {
         let works = Command::new("c++").arg("--version").output().is_ok_and(|o| o.status.success());
         if !works || !cfg!(target_arch = "x86_64") {
             eprintln!("SKIPPED: kernels are emulated on x86-64 with a C++ compiler named c++ only");
@@ -69,7 +72,7 @@ fn built(source: &str, label: &str) -> PathBuf {
         std::fs::write(&text, source).unwrap();
         let made = tempfile::NamedTempFile::new_in(&folder).unwrap().into_temp_path();
         let flags =
-            ["-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC", "-w"];
+            ["-std=c++17", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC", "-w"];
         let out = Command::new("c++").args(flags).arg(text.path()).arg("-o").arg(&made).output().unwrap();
         assert!(out.status.success(), "{label}:\n{}", String::from_utf8_lossy(&out.stderr));
         made.persist(&library).unwrap();
@@ -111,6 +114,8 @@ impl Device for Emulator {
 
     fn launch(&mut self, launch: &Launch) -> Result<()> {
         let entry = self.entries[launch.kernel.0];
+        // a library is loaded once, and its shared memory is that of one block
+        let _one = LAUNCHING.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: a kernel gets as many addresses as it has parameters, all of them in our memory.
         let status =
             unsafe { entry(launch.grid.as_ptr(), launch.block, launch.shared, launch.args.as_ptr()) };

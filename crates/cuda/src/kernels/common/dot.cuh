@@ -1,6 +1,6 @@
 // One row of weights against rows of activations: what every matrix kernel does. A warp's lanes take groups of 32
 // elements in turn; each adds its own in order, so a row's sum does not depend on what runs beside it.
-// K: elements of a row; FAST: activations are rounded to 8 bits in front of block types (see quantize.cu).
+// COLS: elements of a row; FAST: activations are rounded to 8 bits in front of block types (see quantize.cu).
 #include "common/quant.cuh"
 #include "common/reduce.cuh"
 
@@ -12,7 +12,7 @@ struct Input {
     const float4* s;
 };
 
-DI Input input_row(const void* x, const float4* s, u64 row) { return {(const i8*)x + row * K, s + row * (K / 32)}; }
+DI Input input_row(const void* x, const float4* s, u64 row) { return {(const i8*)x + row * COLS, s + row * (COLS / 32)}; }
 
 DI float group_dot(const Codes& c, Input x, int group) {
     const int4* q = (const int4*)(x.q + 32 * group);
@@ -38,7 +38,7 @@ struct Input {
     const float* x;
 };
 
-DI Input input_row(const void* x, const float4*, u64 row) { return {(const float*)x + row * K}; }
+DI Input input_row(const void* x, const float4*, u64 row) { return {(const float*)x + row * COLS}; }
 
 #if !QUANT_PLAIN
 DI float group_dot(const Codes& c, Input x, int group) {
@@ -59,21 +59,21 @@ DI float group_dot(const Codes& c, Input x, int group) {
 #endif
 
 // Adds to sum[t] the products of this lane's share of the row with input t.
-template <int INPUTS>
-DI void lane_dots(const u8* row, const Input (&x)[INPUTS], float (&sum)[INPUTS]) {
+template <int COUNT>
+DI void lane_dots(const u8* row, const Input (&x)[COUNT], float (&sum)[COUNT]) {
     int lane = threadIdx.x % 32;
 #if QUANT_PLAIN
-    for (int k = lane; k < K; k += 32) {
+    for (int k = lane; k < COLS; k += 32) {
         float w = plain_at(row, k);
 #pragma unroll
-        for (int t = 0; t < INPUTS; t++) sum[t] += w * x[t].x[k];
+        for (int t = 0; t < COUNT; t++) sum[t] += w * x[t].x[k];
     }
 #else
-    for (int group = lane; group < K / 32; group += 32) {
+    for (int group = lane; group < COLS / 32; group += 32) {
         Codes c;
         codes(row, group, c);
 #pragma unroll
-        for (int t = 0; t < INPUTS; t++) sum[t] += group_dot(c, x[t], group);
+        for (int t = 0; t < COUNT; t++) sum[t] += group_dot(c, x[t], group);
     }
 #endif
 }
