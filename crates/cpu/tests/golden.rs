@@ -7,7 +7,6 @@ use common::*;
 use shardwright_cpu::Activations;
 use shardwright_model::exec::{Executor, Want};
 use shardwright_model::hyper::Options;
-use std::path::Path;
 
 #[test]
 fn logits_are_those_of_the_reference() {

@@ -3,8 +3,8 @@
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No driver, or one that can't be used.
-    #[error("no NVIDIA driver: {0}")]
+    /// No driver or no GPU, or one that can't be used.
+    #[error("no NVIDIA GPU can be used: {0}")]
     Driver(String),
     /// The driver refused.
     #[error("CUDA: {what}: {why}")]
@@ -39,4 +39,4 @@ pub enum Error {
 }
 
 /// A result of this crate.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;

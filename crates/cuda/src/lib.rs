@@ -1,17 +1,24 @@
 //! Runs rank plans on NVIDIA GPUs.
+#![deny(unsafe_code)]
 
 mod arena;
 pub mod device;
 mod error;
 mod exec;
+mod find;
 mod format;
 mod found;
+pub mod gate;
+pub mod jit;
 mod load;
 pub mod lower;
 mod machine;
+pub mod nvrtc;
 mod ops;
 pub mod program;
 pub mod step;
+mod store;
+mod threads;
 pub mod unit;
 
 pub use error::{Error, Result};

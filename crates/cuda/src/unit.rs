@@ -9,7 +9,7 @@ use shardwright_gguf::QuantType;
 use crate::format;
 
 /// The sources, by the names that includes use.
-const FILES: &[(&str, &str)] = &[
+pub(crate) const FILES: &[(&str, &str)] = &[
     ("common/cache.cuh", include_str!("kernels/common/cache.cuh")),
     ("common/dot.cuh", include_str!("kernels/common/dot.cuh")),
     ("common/quant.cuh", include_str!("kernels/common/quant.cuh")),

@@ -1,0 +1,105 @@
+//! The compiler itself, and what is kept of its work.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod compiler;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::Mutex;
+
+use compiler::nvrtc;
+use shardwright_cuda::Error;
+use shardwright_cuda::jit::Jit;
+use shardwright_cuda::unit::Unit;
+
+fn unit(width: usize) -> Unit {
+    Unit::new("quantize").int("WIDTH", width).int("MAX_ROWS", 8).int("TABLE", 1)
+}
+
+/// A compiler that keeps its work in `folder`, and what its progress says.
+fn jit(folder: Option<&Path>) -> Option<(Jit, Arc<Mutex<Vec<(usize, usize)>>>)> {
+    let said = Arc::new(Mutex::new(Vec::new()));
+    let hear = Arc::clone(&said);
+    let progress = move |done, of| hear.lock().unwrap().push((done, of));
+    Some((Jit::new(nvrtc()?, folder.map(Path::to_owned), progress), said))
+}
+
+#[test]
+fn code_is_that_of_the_architecture() {
+    let Some(nvrtc) = nvrtc() else { return };
+    eprintln!("{nvrtc}, for {:?}", nvrtc.architectures());
+    assert!(nvrtc.path().is_absolute() && nvrtc.version().0 >= 12, "{nvrtc}");
+    for (capability, own) in [((8, 6), "sm_86"), ((8, 9), "sm_89"), ((9, 0), "sm_90a")] {
+        let architecture = nvrtc.architecture(capability).unwrap();
+        assert_eq!(architecture, own);
+        let compiled = nvrtc.compile(&unit(96), &architecture).unwrap();
+        assert_eq!(&compiled.cubin[..4], b"\x7fELF");
+        assert!(compiled.log.contains(&format!("'run' for '{own}'")), "{}", compiled.log);
+        assert!(compiled.cubin.windows(4).any(|w| w == b"run\0"), "the entry has another name");
+    }
+    // runs the code of 9.0 without what only 9.0 has
+    assert_eq!(nvrtc.architecture((9, 9)).unwrap(), "sm_90");
+    let why = nvrtc.architecture((3, 5)).unwrap_err().to_string();
+    assert!(why.contains("NVRTC") && why.contains("3.5"), "{why}");
+}
+
+#[test]
+fn errors_are_the_compilers_words() {
+    let Some((jit, said)) = jit(None) else { return };
+    let broken = Unit::new("quantize").int("MAX_ROWS", 8);
+    let units = [unit(96), broken.clone(), unit(128)];
+    match jit.cubins(&units, "sm_90a") {
+        Err(Error::Kernel { unit, architecture, log }) => {
+            assert_eq!((unit, architecture), (broken.label(), "sm_90a".to_owned()));
+            assert!(log.contains("identifier \"WIDTH\" is undefined"), "{log}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(said.lock().unwrap().iter().all(|(_, of)| *of == 3));
+    let why = jit.cubins(&[unit(96)], "sm_1").unwrap_err().to_string();
+    assert!(why.contains("sm_1") && why.contains("gpu-architecture"), "{why}");
+}
+
+#[test]
+fn nothing_is_compiled_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((first, said)) = jit(Some(folder.path())) else { return };
+    let units = [unit(96), unit(128), unit(96)];
+    let made = first.cubins(&units, "sm_90a").unwrap();
+    assert_eq!(*said.lock().unwrap(), [(1, 2), (2, 2)]);
+    assert!(made[0] == made[2] && made[0] != made[1]);
+    assert_eq!(first.cubins(&units, "sm_90a").unwrap(), made);
+    assert_eq!(said.lock().unwrap().len(), 2, "known, but compiled");
+
+    let (second, said) = jit(Some(folder.path())).unwrap();
+    assert_eq!(second.cubins(&units, "sm_90a").unwrap(), made);
+    assert!(said.lock().unwrap().is_empty(), "on disk, but compiled");
+    // same numbers, another architecture
+    let other = second.cubins(&units[..1], "sm_80").unwrap();
+    assert!(other[0] != made[0] && said.lock().unwrap().len() == 1);
+}
+
+#[test]
+fn damaged_code_is_compiled_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((jit_1, _)) = jit(Some(folder.path())) else { return };
+    let made = jit_1.cubins(&[unit(96)], "sm_90a").unwrap();
+    let file = std::fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
+    let content = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &content[..content.len() / 2]).unwrap();
+    let (again, said) = jit(Some(folder.path())).unwrap();
+    assert_eq!(again.cubins(&[unit(96)], "sm_90a").unwrap(), made);
+    assert_eq!(said.lock().unwrap().len(), 1);
+    assert_eq!(std::fs::read(&file).unwrap(), content, "not repaired");
+}
+
+#[test]
+fn devices_that_ask_at_once_share_one_compilation() {
+    let Some((jit, said)) = jit(None) else { return };
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| jit.cubins(&[unit(96), unit(128)], "sm_90a").unwrap());
+        }
+    });
+    assert_eq!(said.lock().unwrap().len(), 2);
+}
