@@ -18,6 +18,19 @@ const SHIM: &str = include_str!("shim.h");
 
 static LAUNCHING: Mutex<()> = Mutex::new(());
 
+/// Wide loads from odd addresses stop the process, as they stop a GPU.
+const FLAGS: &[&str] = &[
+    "-std=c++17",
+    "-O2",
+    "-ffp-contract=off",
+    "-fno-strict-aliasing",
+    "-fsanitize=alignment",
+    "-fsanitize-undefined-trap-on-error",
+    "-shared",
+    "-fPIC",
+    "-w",
+];
+
 type Entry = unsafe extern "C" fn(*const u32, u32, u32, *const u64) -> i32;
 
 /// The device.
@@ -71,9 +84,7 @@ fn built(source: &str, label: &str) -> PathBuf {
         let text = tempfile::Builder::new().suffix(".cpp").tempfile_in(&folder).unwrap();
         std::fs::write(&text, source).unwrap();
         let made = tempfile::NamedTempFile::new_in(&folder).unwrap().into_temp_path();
-        let flags =
-            ["-std=c++17", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC", "-w"];
-        let out = Command::new("c++").args(flags).arg(text.path()).arg("-o").arg(&made).output().unwrap();
+        let out = Command::new("c++").args(FLAGS).arg(text.path()).arg("-o").arg(&made).output().unwrap();
         assert!(out.status.success(), "{label}:\n{}", String::from_utf8_lossy(&out.stderr));
         made.persist(&library).unwrap();
     }
