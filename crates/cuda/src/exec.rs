@@ -26,6 +26,8 @@ pub struct CudaOptions {
     pub context: usize,
     /// Are activations rounded to 8 bits in front of quantized weights, and is the cache f16?
     pub fast: bool,
+    /// May neighbouring ops become one kernel?
+    pub fuse: bool,
     /// Rows that matrix kernels take at a time: a step takes the smallest that holds all its rows, or the largest.
     pub tiles: Vec<u32>,
     /// Numbers of rows whose steps are recorded once and replayed.
@@ -108,12 +110,12 @@ impl CudaExecutor {
             device.upload(self.shared.hidden, bytemuck::cast_slice(hidden))?;
         }
         let machine = match batch.draft_hidden {
-            Some(_) => self.draft.as_ref().expect("the batch is checked"),
-            None => &self.trunk,
+            Some(_) => self.draft.as_mut().expect("the batch is checked"),
+            None => &mut self.trunk,
         };
         match probe {
             None => machine.run(device, batch.rows())?,
-            Some(probe) => machine.show(device, [batch.rows(), wanted.len()], probe)?,
+            Some(probe) => machine.show(device, &mut self.shared, [batch.rows(), wanted.len()], probe)?,
         }
         device.download(self.shared.spoiled, bytemuck::cast_slice_mut(&mut spoiled))?;
         let mut rows = vec![RowOutput::Nothing; batch.rows()];

@@ -30,7 +30,13 @@ const MODELS: [(&str, u32); 4] = [("glm-5", 5), ("glm-4.5-air", 3), ("deepseek-v
 ///
 /// # Errors
 /// If there is no such preset, or it can't be cut that way.
-pub fn program(preset: &str, layers: u32, ranks: usize, [rows, tile]: [usize; 2], fast: bool) -> Result<Program> {
+pub fn program(
+    preset: &str,
+    layers: u32,
+    ranks: usize,
+    [rows, tile]: [usize; 2],
+    fast: bool,
+) -> Result<Program> {
     let wrong = |e: Error| crate::Error::Plan(format!("{preset}: {e}"));
     let mut preset = Preset::find(preset).map_err(wrong)?;
     preset.set_layers(layers).map_err(wrong)?;
@@ -39,7 +45,8 @@ pub fn program(preset: &str, layers: u32, ranks: usize, [rows, tile]: [usize; 2]
     let description = arch::describe(&header.hyper);
     let plans = plan(&description, &|name| header.tensor(name), ranks).map_err(wrong)?;
     let context = 131_072;
-    lower(&plans, Choices { layout: StepLayout::new(rows, context), context, fast, tile: tile as u32 })
+    let layout = StepLayout::new(rows, context);
+    lower(&plans, Choices { layout, context, fast, tile: tile as u32, fuse: true })
 }
 
 /// Every kernel: those of whole models, and the matrix kernels for each type of weight.
@@ -59,7 +66,8 @@ pub fn units() -> Result<Vec<Case>> {
         let matrix = |stem, fast: u8| {
             sizes(stem).quant(quant).int("ROW_BYTES", bytes).int("COLS", 2048).int("FAST", fast)
         };
-        let linear = |fast| matrix("linear", fast).int("OUTS", 4096).int("HEADS", 1).int("BIAS", 0).int("ANSWER", 0);
+        let linear = |fast| matrix("linear", fast).int("HEADS", 1).int("PARTS", 1).int("ENDS", 4096);
+        let linear = |fast| linear(fast).int("PAIR", 0).int("BIAS", 0).int("ANSWER", 0);
         units.extend([linear(1).int("TILE", 1), linear(1).int("TILE", 8), linear(0).int("TILE", 8)]);
         let embed = sizes("embed").quant(quant).int("ROW_BYTES", bytes).int("WIDTH", 2048);
         units.insert(embed.int("ROWS", 1000).int("FIRST", 0));
@@ -90,7 +98,7 @@ mod tests {
     #[test]
     fn a_layer_takes_so_many_launches() {
         let calls = |preset, layers| program(preset, layers, 1, [64, 1], true).unwrap().calls.len();
-        for (preset, layers, most) in [("glm-5", 4, 52), ("llama-3-8b", 1, 26)] {
+        for (preset, layers, most) in [("glm-5", 4, 39), ("llama-3-8b", 1, 13)] {
             let layer = calls(preset, layers + 1) - calls(preset, layers);
             println!("{preset}: {layer} launches a layer");
             assert!(layer <= most, "{preset}: {layer} launches a layer");

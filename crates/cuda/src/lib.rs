@@ -8,6 +8,7 @@ mod exec;
 mod find;
 mod format;
 mod found;
+mod fuse;
 pub mod gate;
 pub mod jit;
 mod load;

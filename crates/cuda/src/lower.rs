@@ -4,11 +4,15 @@ use shardwright_gguf::QuantType;
 use shardwright_model::op::Kind;
 use shardwright_model::plan::{LocalOp, LocalWeight, Place, RankPlan};
 
+use crate::fuse::Fused;
 use crate::ops;
 use crate::program::{Axis, Call, Program, Scratch, Slot};
 use crate::step::StepLayout;
 use crate::unit::Unit;
 use crate::{Error, Result};
+
+/// Values that lie rounded at a time: the stream's, a projection's, and what goes on from there.
+const ROUNDED: usize = 3;
 
 /// What a program is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +25,8 @@ pub struct Choices {
     pub fast: bool,
     /// Rows of activations that a matrix kernel takes at a time.
     pub tile: u32,
+    /// May ops become one kernel? Their values in between are then nowhere.
+    pub fuse: bool,
 }
 
 /// The program of all ranks of a description on one device, op by op.
@@ -29,11 +35,22 @@ pub struct Choices {
 /// If an op has a form that this backend does not know.
 pub fn lower(plans: &[RankPlan], choices: Choices) -> Result<Program> {
     let Some(first) = plans.first() else { return Err(Error::Zero("rank")) };
-    let mut lower = Lower { choices, plans, rank: 0, at: 0, rounded: None, program: Program::default() };
+    let fused = if choices.fuse { Fused::of(plans) } else { Fused::none(first.ops.len()) };
+    let mut lower = Lower {
+        choices,
+        plans,
+        rank: 0,
+        at: 0,
+        fused,
+        rounded: [const { None }; ROUNDED],
+        turn: 0,
+        made: false,
+        program: Program::default(),
+    };
     for at in 0..first.ops.len() {
         // a sum is one call for all ranks
         let ranks = if first.ops[at].kind == Kind::Sum { 1 } else { plans.len() };
-        for rank in 0..ranks {
+        for rank in 0..if lower.fused.swallowed[at] { 0 } else { ranks } {
             (lower.at, lower.rank) = (at, rank);
             lower.op()?;
         }
@@ -48,8 +65,13 @@ pub(crate) struct Lower<'a> {
     pub(crate) plans: &'a [RankPlan],
     pub(crate) rank: usize,
     pub(crate) at: usize,
-    /// The value that lies rounded in the scratch memory.
-    rounded: Option<Slot>,
+    pub(crate) fused: Fused,
+    /// The values that lie rounded in the scratch memories.
+    rounded: [Option<Slot>; ROUNDED],
+    /// Which memory the first of them lies in.
+    turn: usize,
+    /// Has the op rounded its output itself?
+    pub(crate) made: bool,
     pub(crate) program: Program,
 }
 
@@ -86,10 +108,26 @@ impl<'a> Lower<'a> {
             Kind::Experts { used } => ops::experts::experts(self, *used)?,
             Kind::Sum => ops::pointwise::sum(self),
         }
-        let rank = self.rank;
-        let written = |slot: &Slot| op.outputs.iter().any(|p| *slot == Slot::Value { rank, slot: p.slot });
-        self.rounded = self.rounded.take().filter(|slot| op.kind != Kind::Sum && !written(slot));
+        self.overwritten(op);
         Ok(())
+    }
+
+    /// What lies rounded is of no use when its value is written again.
+    fn overwritten(&mut self, op: &LocalOp) {
+        let stream = self.fused.residuals.get(&self.at).map(|_| op.inputs[0]);
+        let others = stream.into_iter().chain(self.fused.gated.get(&self.at).copied());
+        // an op that rounds its output itself has one
+        let own = op.outputs.iter().filter(|_| !self.made).copied();
+        let slots: Vec<usize> = own.chain(others).map(|place| place.slot).collect();
+        for rounded in &mut self.rounded {
+            if let Some(Slot::Value { rank, slot }) = rounded
+                && (op.kind == Kind::Sum || *rank == self.rank)
+                && slots.contains(slot)
+            {
+                *rounded = None;
+            }
+        }
+        self.made = false;
     }
 
     /// A kernel of this step.
@@ -155,8 +193,10 @@ impl<'a> Lower<'a> {
     }
 
     /// What was rounded is about to be overwritten in its place.
-    pub(crate) fn forget(&mut self) {
-        self.rounded = None;
+    pub(crate) fn forget(&mut self, value: &Slot) {
+        for rounded in self.rounded.iter_mut().filter(|r| r.as_ref() == Some(value)) {
+            *rounded = None;
+        }
     }
 
     /// A value of `width` elements a row as a matrix kernel takes it, and its scales.
@@ -164,15 +204,45 @@ impl<'a> Lower<'a> {
         if !fast {
             return [value, Slot::None];
         }
-        let rows = self.rows();
-        let codes = self.program.scratch(Scratch::Codes, rows * width);
-        let scales = self.program.scratch(Scratch::Scales, rows * width / 32 * 16);
-        if self.rounded.as_ref() != Some(&value) {
-            let unit = self.unit("quantize").int("WIDTH", width);
-            self.along(unit, width, 256, vec![Slot::Step, value.clone(), codes.clone(), scales.clone()]);
-            self.rounded = Some(value);
+        if let Some(n) = self.rounded.iter().position(|r| r.as_ref() == Some(&value)) {
+            return self.places(n, width);
         }
+        let [codes, scales] = self.room(value.clone(), width);
+        let unit = self.unit("quantize").int("WIDTH", width);
+        self.along(unit, width, 256, vec![Slot::Step, value, codes.clone(), scales.clone()]);
         [codes, scales]
+    }
+
+    /// Where a value of `width` elements a row is about to be rounded to.
+    pub(crate) fn room(&mut self, value: Slot, width: usize) -> [Slot; 2] {
+        self.forget(&value);
+        // the oldest gives way
+        self.rounded.rotate_right(1);
+        self.turn = (self.turn + ROUNDED - 1) % ROUNDED;
+        self.rounded[0] = Some(value);
+        self.places(0, width)
+    }
+
+    fn places(&mut self, n: usize, width: usize) -> [Slot; 2] {
+        let (n, rows) = ((n + self.turn) % ROUNDED, self.rows());
+        let codes = self.program.scratch(Scratch::Codes(n), rows * width);
+        [codes, self.program.scratch(Scratch::Scales(n), rows * width / 32 * 16)]
+    }
+
+    /// Is a value of this op wanted in 8 bits before it is written again?
+    pub(crate) fn wanted_rounded(&self, value: usize) -> bool {
+        self.choices.fast && {
+            let rest = &self.plans[self.rank].ops[self.at + 1..];
+            rest.iter().filter(|op| op.inputs.first().is_some_and(|p| p.value == value)).any(|op| {
+                match op.kind {
+                    Kind::Linear { .. } => op.weights[..op.outputs.len()].iter().any(|w| self.rounds(w)),
+                    Kind::PerHead { transposed: false } | Kind::Experts { .. } | Kind::Logits => {
+                        self.rounds(&op.weights[0])
+                    }
+                    _ => false,
+                }
+            })
+        }
     }
 }
 

@@ -24,6 +24,9 @@ pub(crate) struct Machine {
     arena: Arena,
     /// By the rows that a matrix kernel takes at a time, ascending.
     programs: Vec<(usize, Bound)>,
+    /// How each op is run by itself, and the program for that once it is wanted.
+    single: Choices,
+    unfused: Option<Bound>,
 }
 
 impl Machine {
@@ -37,11 +40,10 @@ impl Machine {
     ) -> Result<Machine> {
         let mut tiles = options.tiles.clone();
         tiles.sort_unstable();
-        let made = tiles.iter().map(|tile| {
-            let choices =
-                Choices { layout: shared.layout, context: options.context, fast: options.fast, tile: *tile };
-            lower(&plans, choices)
-        });
+        let CudaOptions { context, fast, fuse, .. } = *options;
+        let single =
+            Choices { layout: shared.layout, context, fast, tile: tiles[tiles.len() - 1], fuse: false };
+        let made = tiles.iter().map(|tile| lower(&plans, Choices { tile: *tile, fuse, ..single }));
         let made = made.collect::<Result<Vec<Program>>>()?;
         shared.make_room(device, &made.iter().collect::<Vec<_>>())?;
         let sizes = [options.rows, options.blocks, if options.fast { 2 } else { 4 }];
@@ -51,7 +53,8 @@ impl Machine {
             programs.push((*tile as usize, Bound::new(device, program, shared, &arena)?));
         }
         let paths = d.values.iter().map(|v| v.path()).collect();
-        let mut machine = Machine { description: d.clone(), paths, plans, arena, programs };
+        let description = d.clone();
+        let mut machine = Machine { description, paths, plans, arena, programs, single, unfused: None };
         for rows in &options.recorded {
             let at = machine.program(*rows as usize);
             machine.programs[at].1.record(device, *rows)?;
@@ -71,12 +74,18 @@ impl Machine {
 
     /// Runs a step op by op and shows what each makes; logits have rows only for those wanted.
     pub(crate) fn show(
-        &self,
+        &mut self,
         device: &mut dyn Device,
+        shared: &mut Shared,
         [rows, wanted]: [usize; 2],
         probe: &mut dyn Probe,
     ) -> Result<()> {
-        let program = &self.programs[self.program(rows)].1;
+        if self.unfused.is_none() {
+            let program = lower(&self.plans, self.single)?;
+            shared.make_room(device, &[&program])?;
+            self.unfused = Some(Bound::new(device, program, shared, &self.arena)?);
+        }
+        let Some(program) = &self.unfused else { return Ok(()) };
         for (at, op) in self.description.ops.iter().enumerate() {
             program.run_op(device, at, rows as u32)?;
             let count = if at + 1 == self.description.ops.len() { wanted } else { rows };

@@ -8,9 +8,9 @@ use crate::unit::Unit;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scratch {
     /// Rounded activations.
-    Codes,
+    Codes(usize),
     /// Their scales.
-    Scales,
+    Scales(usize),
     /// Parts of an attention.
     Parts,
     /// Scores of the indexer.

@@ -20,6 +20,7 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("common/quant/low.cuh", include_str!("kernels/common/quant/low.cuh")),
     ("common/quant/mx.cuh", include_str!("kernels/common/quant/mx.cuh")),
     ("common/reduce.cuh", include_str!("kernels/common/reduce.cuh")),
+    ("common/round.cuh", include_str!("kernels/common/round.cuh")),
     ("common/select.cuh", include_str!("kernels/common/select.cuh")),
     ("common/step.cuh", include_str!("kernels/common/step.cuh")),
     ("common/types.cuh", include_str!("kernels/common/types.cuh")),

@@ -21,8 +21,15 @@ fn emulated(path: &Path, ranks: usize, fast: bool) -> Option<CudaExecutor> {
     let (trunk, draft) = described(&file, PLAIN.options);
     let cut = |d: &Description| -> Vec<RankPlan> { plan(d, &|n| file.tensor(n), ranks).unwrap() };
     let (trunk_plans, draft_plans) = (cut(&trunk), draft.as_ref().map(cut));
-    let options =
-        CudaOptions { rows: 256, blocks: BLOCKS, context: 512, fast, tiles: vec![8], recorded: vec![1] };
+    let options = CudaOptions {
+        rows: 256,
+        blocks: BLOCKS,
+        context: 512,
+        fast,
+        fuse: true,
+        tiles: vec![8],
+        recorded: vec![1],
+    };
     let device = Box::new(Emulator::new()?);
     Some(
         CudaExecutor::new(device, &file, (&trunk, trunk_plans), draft.as_ref().zip(draft_plans), &options)

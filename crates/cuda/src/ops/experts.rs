@@ -28,8 +28,8 @@ pub(crate) fn experts(l: &mut Lower<'_>, used: usize) -> Result<()> {
         }
     }
     let fast = l.rounds(down);
+    l.forget(&act); // an earlier layer's lay in the same place
     let [x, scales] = l.activations(act, used * inner, fast);
-    l.forget(); // the next layer's lie in the same place
     let unit = held(l.matrix("down", down, fast), down).int("OUTS", down.rows.len()).int("USED", used);
     let args = vec![Slot::Step, l.input(1), l.weight(2), x, scales, l.output(0)];
     let blocks = Axis::Blocks(down.rows.len().div_ceil(8) as u32);

@@ -10,15 +10,40 @@ use crate::program::{Axis, Scratch, Slot};
 /// Logits that a block looks through.
 const CHUNK: usize = 4096;
 
+/// Matrices that one call takes.
+const PARTS: usize = 4;
+
 pub(crate) fn linear(l: &mut Lower<'_>, biased: &[bool]) {
-    for (j, own) in biased.iter().enumerate() {
-        // biases follow the matrices
-        let before = biased[..j].iter().filter(|b| **b).count();
-        let bias = if *own { l.weight(biased.len() + before) } else { Slot::None };
-        let (from, to) = (l.input(0), l.output(j));
-        let matrix = Matrix { weight: &l.local().weights[j], slot: l.weight(j), bias, answer: false };
-        product(l, &matrix, from, to, true);
+    let weights = &l.local().weights[..biased.len()];
+    if let Some(to) = l.fused.gated.get(&l.at).copied() {
+        let part = |j: usize| Part {
+            slot: l.weight(j),
+            bias: Slot::None,
+            outs: weights[j].rows.len(),
+            to: l.value(&to),
+        };
+        return product(l, &weights[0], &[part(0), part(1)], Form::Gated);
     }
+    let mut done = vec![false; biased.len()];
+    for j in 0..biased.len() {
+        let same = |i: usize| {
+            weights[i].quant == weights[j].quant && biased[i] == biased[j] && (l.choices.fuse || i == j)
+        };
+        let group: Vec<usize> = (j..biased.len()).filter(|i| !done[*i] && same(*i)).take(PARTS).collect();
+        if done[j] {
+            continue;
+        }
+        group.iter().for_each(|i| done[*i] = true);
+        let parts: Vec<Part> = group.into_iter().map(|i| part(l, biased, i)).collect();
+        product(l, &weights[j], &parts, Form::Plain);
+    }
+}
+
+fn part(l: &Lower<'_>, biased: &[bool], j: usize) -> Part {
+    // biases follow the matrices
+    let before = biased[..j].iter().filter(|b| **b).count();
+    let bias = if biased[j] { l.weight(biased.len() + before) } else { Slot::None };
+    Part { slot: l.weight(j), bias, outs: l.local().weights[j].rows.len(), to: l.output(j) }
 }
 
 pub(crate) fn per_head(l: &mut Lower<'_>, transposed: bool) {
@@ -29,16 +54,14 @@ pub(crate) fn per_head(l: &mut Lower<'_>, transposed: bool) {
         let grid = [Axis::Blocks(w.copies.len() as u32), Axis::Blocks(1), Axis::Rows(1)];
         return l.call(unit, grid, 256, vec![Slot::Step, l.weight(0), l.input(0), l.output(0)]);
     }
-    let (from, to) = (l.input(0), l.output(0));
-    let matrix = Matrix { weight: w, slot: l.weight(0), bias: Slot::None, answer: false };
-    product(l, &matrix, from, to, true);
+    product(l, w, &[part(l, &[false], 0)], Form::Plain);
 }
 
 pub(crate) fn logits(l: &mut Lower<'_>) {
-    let (from, to) = (l.input(0), l.output(0));
-    let matrix = Matrix { weight: &l.local().weights[0], slot: l.weight(0), bias: Slot::None, answer: true };
-    product(l, &matrix, from, to.clone(), true);
-    best(l, to);
+    let part = part(l, &[false], 0);
+    let logits = part.to.clone();
+    product(l, &l.local().weights[0], &[part], Form::Answer);
+    best(l, logits);
 }
 
 /// The best candidates of the logits that were just made.
@@ -57,26 +80,50 @@ fn best(l: &mut Lower<'_>, logits: Slot) {
     l.call(last, grid(chunks.min(1)), 256, vec![Slot::Step, list, found]);
 }
 
-/// A stack of matrices, one a head.
-pub(crate) struct Matrix<'a> {
-    pub(crate) weight: &'a LocalWeight,
-    pub(crate) slot: Slot,
-    pub(crate) bias: Slot,
-    /// Only for the rows that want an answer?
-    pub(crate) answer: bool,
+/// What is made of the products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Themselves.
+    Plain,
+    /// The same, of activations that are never rounded.
+    Exact,
+    /// `silu(a) * b` of two.
+    Gated,
+    /// Themselves, of the rows that want an answer.
+    Answer,
 }
 
-/// `to` = the stack times `from`, whose activations may be rounded.
-pub(crate) fn product(l: &mut Lower<'_>, m: &Matrix<'_>, from: Slot, to: Slot, may_round: bool) {
-    let w = m.weight;
-    let (heads, n, tile) = (w.copies.len(), w.rows.len(), l.choices.tile);
-    if heads * n == 0 {
-        return;
+/// One of the matrices over a value.
+pub(crate) struct Part {
+    pub(crate) slot: Slot,
+    pub(crate) bias: Slot,
+    /// Rows of the matrix.
+    pub(crate) outs: usize,
+    pub(crate) to: Slot,
+}
+
+/// Stacks of matrices alike in all but their rows, `w` the first, times the op's first input.
+pub(crate) fn product(l: &mut Lower<'_>, w: &LocalWeight, parts: &[Part], form: Form) {
+    let (heads, tile, gated) = (w.copies.len(), l.choices.tile, form == Form::Gated);
+    // parts that a rank has nothing of would be ends without a row
+    let parts: Vec<&Part> = parts.iter().filter(|p| p.outs > 0).collect();
+    let Some(first) = parts.first() else { return };
+    let fast = form != Form::Exact && l.rounds(w);
+    let [x, scales] = l.activations(l.input(0), heads * w.cols.len(), fast);
+    let mut ends = vec![first.outs];
+    if !gated {
+        parts[1..].iter().for_each(|p| ends.push(ends[ends.len() - 1] + p.outs));
     }
-    let fast = may_round && l.rounds(w);
-    let [x, scales] = l.activations(from, heads * w.cols.len(), fast);
-    let unit = l.matrix("linear", w, fast).int("OUTS", n).int("HEADS", heads).int("TILE", tile);
-    let unit = unit.int("BIAS", u8::from(m.bias != Slot::None)).int("ANSWER", u8::from(m.answer));
-    let grid = [Axis::Blocks(n.div_ceil(8) as u32), Axis::Rows(tile), Axis::Blocks(heads as u32)];
-    l.call(unit, grid, 256, vec![Slot::Step, m.slot.clone(), x, scales, m.bias.clone(), to]);
+    let (count, all) = (ends.len(), ends[ends.len() - 1]);
+    let ends: Vec<String> = ends.iter().map(usize::to_string).collect();
+    let unit = l.matrix("linear", w, fast).int("HEADS", heads).int("TILE", tile).int("PARTS", count);
+    let unit = unit.int("ENDS", ends.join(",")).int("PAIR", u8::from(gated));
+    let unit =
+        unit.int("BIAS", u8::from(first.bias != Slot::None)).int("ANSWER", u8::from(form == Form::Answer));
+    let mut args = vec![Slot::Step, x, scales];
+    for slot in [|p: &Part| p.slot.clone(), |p: &Part| p.bias.clone(), |p: &Part| p.to.clone()] {
+        args.extend((0..PARTS).map(|i| parts.get(i).map_or(Slot::None, |p| slot(p))));
+    }
+    let grid = [Axis::Blocks(all.div_ceil(8) as u32), Axis::Rows(tile), Axis::Blocks(heads as u32)];
+    l.call(unit, grid, 256, args);
 }

@@ -2,16 +2,16 @@
 
 use shardwright_model::op::{Gating, GroupScore, Routing};
 
-use super::linear::{Matrix, product};
+use super::linear::{Form, Part, product};
 use crate::lower::Lower;
 use crate::program::{Axis, Scratch, Slot};
 
 pub(crate) fn route(l: &mut Lower<'_>, routing: &Routing) {
     let logits = l.program.scratch(Scratch::Routes, l.rows() * routing.experts * 4);
-    let from = l.input(0);
-    let router = Matrix { weight: &l.local().weights[0], slot: l.weight(0), bias: Slot::None, answer: false };
-    // near ties decide which experts run: the router's inputs are never rounded
-    product(l, &router, from, logits.clone(), false);
+    let w = &l.local().weights[0];
+    let router = Part { slot: l.weight(0), bias: Slot::None, outs: w.rows.len(), to: logits.clone() };
+    // near ties decide which experts run
+    product(l, w, &[router], Form::Exact);
     let bias = if l.local().weights.len() > 1 { l.weight(1) } else { Slot::None };
     let (groups, kept, score) = routing.groups.unwrap_or((1, 1, GroupScore::Max));
     let unit = l.unit("route").int("EXPERTS", routing.experts).int("USED", routing.used);
