@@ -71,7 +71,7 @@ impl Wanted {
             name: "the loader's path".into(),
             files: self.names.iter().map(PathBuf::from).collect(),
         };
-        let python = || self.place("the packages of python3".into(), python().iter().flat_map(wheels));
+        let python = || self.place("the packages of python3".into(), python().iter().flat_map(|p| wheels(p)));
         let system = || {
             self.place("/usr/local/cuda*, /opt/cuda".into(), system().iter().flat_map(|root| toolkit(root)))
         };
@@ -122,7 +122,7 @@ fn environment(root: &Path) -> Vec<PathBuf> {
 }
 
 /// The library folders of NVIDIA's wheels among a Python's packages.
-fn wheels(packages: &PathBuf) -> Vec<PathBuf> {
+fn wheels(packages: &Path) -> Vec<PathBuf> {
     entries(&packages.join("nvidia"), "").iter().map(|package| package.join("lib")).collect()
 }
 

@@ -3,6 +3,7 @@
 
 mod arena;
 pub mod device;
+pub mod driver;
 mod error;
 mod exec;
 mod find;

@@ -4,8 +4,7 @@
 mod compiler;
 
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use compiler::nvrtc;
 use shardwright_cuda::Error;
@@ -16,8 +15,11 @@ fn unit(width: usize) -> Unit {
     Unit::new("quantize").int("WIDTH", width).int("MAX_ROWS", 8).int("TABLE", 1)
 }
 
+/// What progress was told.
+type Said = Arc<Mutex<Vec<(usize, usize)>>>;
+
 /// A compiler that keeps its work in `folder`, and what its progress says.
-fn jit(folder: Option<&Path>) -> Option<(Jit, Arc<Mutex<Vec<(usize, usize)>>>)> {
+fn jit(folder: Option<&Path>) -> Option<(Jit, Said)> {
     let said = Arc::new(Mutex::new(Vec::new()));
     let hear = Arc::clone(&said);
     let progress = move |done, of| hear.lock().unwrap().push((done, of));

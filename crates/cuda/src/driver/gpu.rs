@@ -1,0 +1,294 @@
+//! A GPU as a device: one context, one stream, kernels that the compiler made for it.
+#![allow(unsafe_code)]
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+
+use cudarc::driver::sys::{
+    self, CUdeviceptr, CUfunction, CUfunction_attribute as Attribute, CUgraph, CUgraphExec, CUlaunchConfig,
+    CUmodule, CUresult, CUstream, CUstream_flags, CUstreamCaptureMode,
+};
+
+use super::handle::{Context, Owned};
+use super::staging::{Staging, wait};
+use super::{GpuInfo, check};
+use crate::device::{Device, Kernel, Launch, Recording};
+use crate::jit::{Cubin, Jit};
+use crate::unit::Unit;
+use crate::{Error, Result};
+
+/// A GPU. What it holds is given back in the order of the fields, the context last.
+pub struct Gpu {
+    recordings: Vec<Owned<CUgraphExec>>,
+    kernels: Vec<Function>,
+    known: HashMap<Unit, Kernel>,
+    memory: Vec<Owned<CUdeviceptr>>,
+    staging: Staging,
+    stream: Owned<CUstream>,
+    context: Context,
+    info: GpuInfo,
+    architecture: String,
+    jit: Arc<Jit>,
+}
+
+// SAFETY: the driver's handles may be used by any thread that has entered their context, which every method does first; pinned
+// memory is memory.
+unsafe impl Send for Gpu {}
+
+/// A kernel that is loaded.
+struct Function {
+    label: String,
+    function: CUfunction,
+    parameters: usize,
+    _module: Owned<CUmodule>,
+}
+
+impl Gpu {
+    /// All that the driver shows.
+    ///
+    /// # Errors
+    /// If there is no driver, or none that can be used, or no GPU.
+    pub fn list() -> Result<Vec<GpuInfo>> {
+        super::list()
+    }
+
+    /// The GPU with this number in the list.
+    ///
+    /// # Errors
+    /// As [`Gpu::list`]; if it is not in the list, or the compiler does not know its architecture, or it is broken.
+    pub fn open(index: usize, jit: Arc<Jit>) -> Result<Gpu> {
+        let mut all = super::list()?;
+        if index >= all.len() {
+            let (count, visible) = (all.len(), super::visible());
+            let why = format!("GPU {index} of {count}, counted from 0; CUDA_VISIBLE_DEVICES {visible}");
+            return Err(Error::Driver(why));
+        }
+        let info = all.swap_remove(index);
+        let architecture = jit.compiler().architecture(info.capability)?;
+        let context = Context::of(super::device(index as i32)?)?;
+        context.enter()?;
+        let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: a stream is made and destroyed.
+        let stream = unsafe {
+            Owned::new(|| "a stream".into(), |s| sys::cuStreamCreate(s, flags), sys::cuStreamDestroy_v2)?
+        };
+        Ok(Gpu {
+            recordings: vec![],
+            kernels: vec![],
+            known: HashMap::new(),
+            memory: vec![],
+            staging: Staging::new()?,
+            stream,
+            context,
+            info,
+            architecture,
+            jit,
+        })
+    }
+
+    /// What it is.
+    pub fn info(&self) -> &GpuInfo {
+        &self.info
+    }
+
+    /// What its kernels are compiled for.
+    pub fn architecture(&self) -> &str {
+        &self.architecture
+    }
+
+    /// Memory that nobody uses at the moment, in bytes.
+    ///
+    /// # Errors
+    /// If the GPU is broken.
+    pub fn free_memory(&self) -> Result<u64> {
+        self.context.enter()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: room for two numbers.
+        let result = unsafe { sys::cuMemGetInfo_v2(&mut free, &mut total) };
+        check(result, || format!("the free memory of GPU {}", self.info.index))?;
+        Ok(free as u64)
+    }
+
+    /// The driver's refusal of machine code does not say why; versions that do not go together are the usual reason.
+    fn load_code(&self, unit: &Unit, cubin: &Cubin) -> Result<Function> {
+        let label = unit.label();
+        let what = || {
+            let ((major, minor), compiler) = (self.info.driver, self.jit.compiler());
+            let made = format!("made by {compiler} for {}", self.architecture);
+            format!("loading kernel `{label}`, {made}, into a driver of CUDA {major}.{minor}")
+        };
+        // SAFETY: the code is an ELF file that says itself how long it is.
+        let module = unsafe {
+            let load = |module| sys::cuModuleLoadData(module, cubin.as_ptr().cast());
+            Owned::new(what, load, sys::cuModuleUnload)?
+        };
+        let mut function = ptr::null_mut();
+        // SAFETY: the module is alive, the name ends with NUL.
+        let found = unsafe { sys::cuModuleGetFunction(&mut function, module.get(), c"run".as_ptr()) };
+        check(found, || format!("the entry `run` of kernel `{label}`"))?;
+        let function = Function { label, function, parameters: parameters(function), _module: module };
+        function.allow_shared(self.info.shared)?;
+        Ok(function)
+    }
+
+    /// Starts a kernel in the context that is current.
+    fn start(&self, launch: &Launch) -> Result<()> {
+        let kernel = &self.kernels[launch.kernel.0];
+        let ([x, y, z], label) = (launch.grid, &kernel.label);
+        assert_eq!(launch.args.len(), kernel.parameters, "parameters of kernel `{label}`");
+        let mut args: Vec<*mut c_void> =
+            launch.args.iter().map(|arg| ptr::from_ref(arg).cast_mut().cast()).collect();
+        let config = CUlaunchConfig {
+            gridDimX: x,
+            gridDimY: y,
+            gridDimZ: z,
+            blockDimX: launch.block,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: launch.shared,
+            hStream: self.stream.get(),
+            attrs: ptr::null_mut(),
+            numAttrs: 0,
+        };
+        // SAFETY: function and stream are alive; there is an address for each parameter, which is copied before this returns.
+        // What the kernel does with them is its own affair, and found out by tests.
+        let result =
+            unsafe { sys::cuLaunchKernelEx(&config, kernel.function, args.as_mut_ptr(), ptr::null_mut()) };
+        check(result, || {
+            let (threads, shared) = (launch.block, launch.shared);
+            let size =
+                format!("{x} x {y} x {z} blocks of {threads} threads, {shared} bytes of shared memory");
+            format!("starting kernel `{label}`, {size}")
+        })
+    }
+
+    /// What the launches do as a graph.
+    fn capture(&self, launches: &[Launch]) -> Result<Owned<CUgraph>> {
+        let stream = self.stream.get();
+        // Other threads may go on with what would disturb a capture of all.
+        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: the stream is alive and belongs to this thread until the capture has ended, below.
+        check(unsafe { sys::cuStreamBeginCapture_v2(stream, mode) }, || "beginning to record".into())?;
+        let started = launches.iter().try_for_each(|launch| self.start(launch));
+        let what = || format!("recording {} launches", launches.len());
+        // SAFETY: the stream is capturing; a graph is made, also of what has gone wrong, and destroyed.
+        let graph =
+            unsafe { Owned::new(what, |graph| sys::cuStreamEndCapture(stream, graph), sys::cuGraphDestroy) };
+        // the first error is the reason of the second
+        started.and(graph)
+    }
+}
+
+impl Function {
+    /// Lets launches have all the dynamic shared memory that is left of a block's. More than 48 KiB has to be asked for.
+    fn allow_shared(&self, most: u32) -> Result<()> {
+        let mut fixed = 0;
+        let what = || format!("shared memory of kernel `{}`", self.label);
+        let ask = Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES;
+        let set = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        // SAFETY: the function is alive; room for a number.
+        check(unsafe { sys::cuFuncGetAttribute(&mut fixed, ask, self.function) }, what)?;
+        // SAFETY: the function is alive.
+        check(unsafe { sys::cuFuncSetAttribute(self.function, set, most as i32 - fixed) }, what)
+    }
+}
+
+/// How many parameters a function has: the driver knows each of them by its number.
+fn parameters(function: CUfunction) -> usize {
+    let (mut offset, mut size) = (0, 0);
+    // SAFETY: the function is alive; room for two numbers.
+    let mut has = |n| unsafe { sys::cuFuncGetParamInfo(function, n, &mut offset, &mut size) };
+    (0..).take_while(|n| has(*n) == CUresult::CUDA_SUCCESS).count()
+}
+
+impl Device for Gpu {
+    fn alloc(&mut self, bytes: usize) -> Result<u64> {
+        self.context.enter()?;
+        // the driver does not give nothing
+        let bytes = bytes.max(1);
+        let what = || {
+            let free = self.free_memory().unwrap_or(0);
+            format!("{bytes} bytes of memory on GPU {}, which has {free} free", self.info.index)
+        };
+        // SAFETY: memory is allocated and freed; the driver gives multiples of 256.
+        let memory = unsafe { Owned::new(what, |m| sys::cuMemAlloc_v2(m, bytes), sys::cuMemFree_v2)? };
+        let address = memory.get();
+        self.memory.push(memory);
+        // SAFETY: the memory has so many bytes.
+        let result = unsafe { sys::cuMemsetD8Async(address, 0, bytes, self.stream.get()) };
+        check(result, || format!("zeroing {bytes} bytes on GPU {}", self.info.index))?;
+        Ok(address)
+    }
+
+    fn upload(&mut self, to: u64, data: &[u8]) -> Result<()> {
+        self.context.enter()?;
+        self.staging.upload(self.stream.get(), to, data)
+    }
+
+    fn download(&mut self, from: u64, out: &mut [u8]) -> Result<()> {
+        self.context.enter()?;
+        self.staging.download(self.stream.get(), from, out)
+    }
+
+    fn load(&mut self, units: &[Unit]) -> Result<Vec<Kernel>> {
+        self.context.enter()?;
+        let cubins = self.jit.cubins(units, &self.architecture)?;
+        for (unit, cubin) in units.iter().zip(&cubins) {
+            if !self.known.contains_key(unit) {
+                let function = self.load_code(unit, cubin)?;
+                self.known.insert(unit.clone(), Kernel(self.kernels.len()));
+                self.kernels.push(function);
+            }
+        }
+        Ok(units.iter().map(|unit| self.known[unit]).collect())
+    }
+
+    fn launch(&mut self, launch: &Launch) -> Result<()> {
+        self.context.enter()?;
+        self.start(launch)
+    }
+
+    fn record(&mut self, launches: &[Launch]) -> Result<Recording> {
+        self.context.enter()?;
+        let graph = self.capture(launches)?;
+        let what = || format!("making {} launches ready to be replayed", launches.len());
+        // SAFETY: the graph is alive until it is copied; what is made is destroyed.
+        let recording = unsafe {
+            let make = |exec| sys::cuGraphInstantiateWithFlags(exec, graph.get(), 0);
+            Owned::new(what, make, sys::cuGraphExecDestroy)?
+        };
+        // SAFETY: recording and stream are alive.
+        check(unsafe { sys::cuGraphUpload(recording.get(), self.stream.get()) }, what)?;
+        self.recordings.push(recording);
+        Ok(Recording(self.recordings.len() - 1))
+    }
+
+    fn replay(&mut self, recording: Recording) -> Result<()> {
+        self.context.enter()?;
+        let exec = self.recordings[recording.0].get();
+        // SAFETY: recording and stream are alive, and so is all memory that it uses.
+        let result = unsafe { sys::cuGraphLaunch(exec, self.stream.get()) };
+        check(result, || format!("replaying recording {}", recording.0))
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        // Nothing may be freed under a kernel that runs. Errors have been told, or there is nobody left to tell.
+        if self.context.enter().is_ok() {
+            wait(self.stream.get()).ok();
+        }
+    }
+}
+
+impl fmt::Debug for Gpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gpu")
+            .field("info", &self.info)
+            .field("architecture", &self.architecture)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,133 @@
+//! Every kernel compiles for every architecture, without warnings, and needs no more than all of them have.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod compiler;
+
+use std::sync::Mutex;
+use std::thread;
+
+use compiler::nvrtc;
+use shardwright_cuda::gate::{Case, units};
+use shardwright_cuda::nvrtc::Nvrtc;
+
+const ARCHITECTURES: [&str; 7] = ["sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a"];
+/// Kernels that may keep registers in memory: stem and architecture, each with its reason beside it.
+const SPILLS: &[(&str, &str)] = &[];
+/// The most shared memory that a block can have on each of them.
+const SHARED: u32 = 99 << 10;
+
+/// What a kernel needs, as the assembler reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Needs {
+    registers: u32,
+    /// Shared memory whose size is in the source.
+    shared: u32,
+    /// Bytes written to memory, and read back, for want of registers.
+    spilled: u32,
+}
+
+impl Needs {
+    fn read(log: &str) -> Option<Needs> {
+        let all = |phrase| log.lines().filter_map(move |line| number_before(line, phrase));
+        Some(Needs {
+            registers: all(" registers").max()?,
+            shared: all(" bytes smem").max().unwrap_or(0),
+            spilled: all(" bytes spill stores").sum::<u32>() + all(" bytes spill loads").sum::<u32>(),
+        })
+    }
+}
+
+fn number_before(line: &str, phrase: &str) -> Option<u32> {
+    line.split_once(phrase)?.0.rsplit([' ', ',']).next()?.parse().ok()
+}
+
+/// What is wrong with a kernel that has compiled.
+fn complaints(case: &Case, architecture: &str, log: &str) -> Vec<String> {
+    let warnings = log.lines().filter(|l| l.contains("warning")).map(str::to_owned);
+    let Some(needs) = Needs::read(log) else {
+        return warnings.chain(["no report of what it needs".to_owned()]).collect();
+    };
+    let shared = needs.shared + case.shared;
+    let much = (shared > SHARED).then(|| format!("{shared} bytes of shared memory, {SHARED} is the most"));
+    let may_spill = SPILLS.contains(&(case.unit.stem, architecture));
+    let spills = (needs.spilled > 0 && !may_spill).then(|| format!("{} bytes spilled", needs.spilled));
+    warnings.chain(much).chain(spills).collect()
+}
+
+/// A cell of the table, and what is wrong.
+fn tried(nvrtc: &Nvrtc, case: &Case, architecture: &str) -> (String, Vec<String>) {
+    match nvrtc.compile(&case.unit, architecture) {
+        Ok(compiled) => {
+            let cell = Needs::read(&compiled.log)
+                .map(|n| format!("{} {} {}", n.registers, n.shared + case.shared, n.spilled));
+            (cell.unwrap_or_default(), complaints(case, architecture, &compiled.log))
+        }
+        Err(e) => ("-".into(), vec![e.to_string()]),
+    }
+}
+
+#[test]
+fn every_kernel_compiles_for_every_architecture() {
+    let Some(nvrtc) = nvrtc() else { return };
+    let units = units();
+    let mut table = vec![[const { String::new() }; ARCHITECTURES.len()]; units.len()];
+    let wrong = Mutex::new(Vec::new());
+    let cells = units.iter().zip(&mut table).flat_map(|(case, row)| {
+        row.iter_mut().zip(ARCHITECTURES).map(move |(cell, architecture)| (case, architecture, cell))
+    });
+    let cells = Mutex::new(cells);
+    let next = || cells.lock().unwrap().next();
+    let work = || {
+        while let Some((case, architecture, cell)) = next() {
+            let (text, complaints) = tried(&nvrtc, case, architecture);
+            *cell = text;
+            let complaints =
+                complaints.iter().map(|c| format!("{} on {architecture}: {c}", case.unit.label()));
+            wrong.lock().unwrap().extend(complaints);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().unwrap().get() {
+            scope.spawn(work);
+        }
+    });
+    println!("{nvrtc}: registers, bytes of shared memory, bytes spilled");
+    println!("{}  kernel", ARCHITECTURES.map(|a| format!("{a:>14}")).concat());
+    for (case, row) in units.iter().zip(&table) {
+        println!("{}  {}", row.iter().map(|c| format!("{c:>14}")).collect::<String>(), case.unit.label());
+    }
+    let wrong = wrong.into_inner().unwrap();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn reports_are_read_and_judged() {
+    let report = |registers: u32, shared: &str, spilled: u32| {
+        format!(
+            "ptxas info    : Compiling entry function 'run' for 'sm_90a'\n\
+             ptxas info    : Function properties for run\n    \
+             80 bytes stack frame, {spilled} bytes spill stores, {spilled} bytes spill loads\n\
+             ptxas info    : Used {registers} registers, used 1 barriers, {shared}360 bytes cmem[0]"
+        )
+    };
+    let shared = "33000 bytes smem, ";
+    assert_eq!(
+        Needs::read(&report(40, shared, 12)),
+        Some(Needs { registers: 40, shared: 33000, spilled: 24 })
+    );
+    assert_eq!(Needs::read(&report(255, "", 0)), Some(Needs { registers: 255, shared: 0, spilled: 0 }));
+    assert_eq!(Needs::read("warning: no report"), None);
+
+    let case = |dynamic| Case { shared: dynamic, ..units().swap_remove(0) };
+    let check = |dynamic, log: &str, wanted: &[&str]| {
+        let found = complaints(&case(dynamic), "sm_90a", log);
+        assert_eq!(found.len(), wanted.len(), "{found:?}");
+        assert!(found.iter().zip(wanted).all(|(f, w)| f.contains(w)), "{found:?} {wanted:?}");
+    };
+    check(0, &report(40, shared, 0), &[]);
+    check(SHARED - 33000, &report(40, shared, 0), &[]);
+    check(SHARED - 32999, &report(40, shared, 0), &["101377 bytes of shared memory"]);
+    check(0, &report(40, "", 4), &["8 bytes spilled"]);
+    check(0, &format!("a.cu(3): warning #177-D: unused\n{}", report(40, "", 0)), &["#177-D"]);
+    check(0, "", &["no report"]);
+}
