@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use shardwright_gguf::Reader;
 use shardwright_model::exec::BLOCK;
 use shardwright_model::plan::{Place, RankPlan};
 
@@ -66,10 +65,9 @@ impl Arena {
     pub(crate) fn new(
         device: &mut dyn Device,
         plans: &[RankPlan],
-        reader: &Reader,
+        mut loader: Loader<'_>,
         [rows, blocks, element]: [usize; 3],
     ) -> Result<Arena> {
-        let mut loader = Loader::new(reader);
         let mut arena = Arena { values: vec![], weights: vec![], caches: vec![] };
         for plan in plans {
             let values =

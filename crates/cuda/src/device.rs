@@ -40,6 +40,12 @@ pub trait Device: Send {
     /// If the device is broken.
     fn upload(&mut self, to: u64, data: &[u8]) -> Result<()>;
 
+    /// Fills `bytes` bytes with a pattern, again and again from its beginning.
+    ///
+    /// # Errors
+    /// If the device is broken.
+    fn repeat(&mut self, to: u64, pattern: &[u8], bytes: usize) -> Result<()>;
+
     /// Copies from the device, when all before it is done.
     ///
     /// # Errors

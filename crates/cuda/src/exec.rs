@@ -11,6 +11,8 @@ use shardwright_model::plan::RankPlan;
 use crate::arena::Shared;
 use crate::device::Device;
 use crate::found::{Found, merged};
+use crate::load::Loader;
+use crate::lower::Choices;
 use crate::machine::Machine;
 use crate::step::StepLayout;
 use crate::{Error, Result};
@@ -30,8 +32,26 @@ pub struct CudaOptions {
     pub fuse: bool,
     /// Rows that matrix kernels take at a time: a step takes the smallest that holds all its rows, or the largest.
     pub tiles: Vec<u32>,
+    /// Are the weights made up, because the file has none?
+    pub dummy: bool,
     /// Numbers of rows whose steps are recorded once and replayed.
     pub recorded: Vec<u32>,
+}
+
+impl CudaOptions {
+    /// Bytes of a cache element.
+    pub(crate) fn element(&self) -> usize {
+        if self.fast { 2 } else { 4 }
+    }
+
+    /// What each tile's program is made for, the smallest first.
+    pub(crate) fn choices(&self) -> Vec<Choices> {
+        let mut tiles = self.tiles.clone();
+        tiles.sort_unstable();
+        let layout = StepLayout::new(self.rows, self.context);
+        let CudaOptions { context, fast, fuse, .. } = *self;
+        tiles.into_iter().map(|tile| Choices { layout, context, fast, tile, fuse }).collect()
+    }
 }
 
 /// Runs rank plans on a device: N ranks one after the other, summands added in rank order.
@@ -54,7 +74,7 @@ impl fmt::Debug for CudaExecutor {
 
 impl CudaExecutor {
     /// An executor of a description's rank plans, and of those of its next-token layer if it is to draft. Weights are
-    /// copied to the device.
+    /// copied to the device; `watch` is told of bytes as they go.
     ///
     /// # Errors
     /// If a size is zero, the device has too little memory, a kernel does not compile, or the plans are not of this file.
@@ -64,6 +84,7 @@ impl CudaExecutor {
         trunk: (&Description, Vec<RankPlan>),
         draft: Option<(&Description, Vec<RankPlan>)>,
         options: &CudaOptions,
+        watch: &mut dyn FnMut(u64),
     ) -> Result<CudaExecutor> {
         let sizes = [
             (options.rows, "row a step"),
@@ -77,8 +98,10 @@ impl CudaExecutor {
         let layout = StepLayout::new(options.rows, options.context);
         let width = trunk.1.first().and_then(|p| p.hidden).map_or(0, |p| p.width);
         let mut shared = Shared::new(&mut *device, layout, width)?;
-        let mut machine =
-            |(d, plans): (&Description, _)| Machine::new(&mut *device, &mut shared, d, plans, file, options);
+        let mut machine = |(d, plans): (&Description, _)| {
+            let loader = Loader::new(file, options.dummy, &mut *watch);
+            Machine::new(&mut *device, &mut shared, d, plans, loader, options)
+        };
         let (trunk, draft) = (machine(trunk)?, draft.map(machine).transpose()?);
         let limits = Limits {
             vocab: trunk.vocab(),

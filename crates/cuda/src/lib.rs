@@ -15,6 +15,7 @@ pub mod jit;
 mod load;
 pub mod lower;
 mod machine;
+mod needs;
 pub mod nvrtc;
 mod ops;
 pub mod program;
@@ -25,3 +26,4 @@ pub mod unit;
 
 pub use error::{Error, Result};
 pub use exec::{CudaExecutor, CudaOptions};
+pub use needs::Needs;

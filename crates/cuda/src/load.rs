@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use shardwright_gguf::{Reader, TensorInfo};
 use shardwright_model::plan::{LocalOp, LocalWeight};
+use shardwright_model::synth::random::{Rng, fill};
 
 use crate::device::Device;
 use crate::{Error, Result};
@@ -11,19 +12,25 @@ use crate::{Error, Result};
 /// Kernels may read so many bytes past the last row.
 const MARGIN: usize = 64;
 
+/// Blocks of a dummy weight that differ.
+const TILE_BLOCKS: usize = 4096;
+
 /// Bytes that are gathered before they are sent.
 const PIECE: usize = 16 << 20;
 
 /// Puts weights on a device and remembers where.
 pub(crate) struct Loader<'a> {
     reader: &'a Reader,
+    dummy: bool,
+    watch: &'a mut dyn FnMut(u64),
     /// By name, what is held of it, and whether it is decoded.
     loaded: HashMap<(String, [usize; 6], bool), u64>,
 }
 
 impl<'a> Loader<'a> {
-    pub(crate) fn new(reader: &'a Reader) -> Loader<'a> {
-        Loader { reader, loaded: HashMap::new() }
+    /// Without a file's weights, where it is a dummy, random ones are made up.
+    pub(crate) fn new(reader: &'a Reader, dummy: bool, watch: &'a mut dyn FnMut(u64)) -> Loader<'a> {
+        Loader { reader, dummy, watch, loaded: HashMap::new() }
     }
 
     /// The addresses of an op's weights.
@@ -38,8 +45,11 @@ impl<'a> Loader<'a> {
             return Ok(*address);
         }
         let tensor = self.tensor(w)?;
-        let address =
-            if decoded { self.vector(device, w, &tensor)? } else { self.matrix(device, w, &tensor)? };
+        let address = match (self.dummy, decoded) {
+            (true, _) => self.made_up(device, w, decoded)?,
+            (false, true) => self.vector(device, w, &tensor)?,
+            (false, false) => self.matrix(device, w, &tensor)?,
+        };
         self.loaded.insert(key, address);
         Ok(address)
     }
@@ -48,6 +58,22 @@ impl<'a> Loader<'a> {
         let tensor = self.reader.tensor(&w.name);
         let found = tensor.filter(|t| (t.file, t.offset, t.quant) == (w.file, w.offset, w.quant));
         found.cloned().ok_or_else(|| Error::Plan(format!("`{}` lies elsewhere in this file", w.name)))
+    }
+
+    /// Ones for numbers; for matrices a tile of random blocks, again and again.
+    fn made_up(&mut self, device: &mut dyn Device, w: &LocalWeight, decoded: bool) -> Result<u64> {
+        let bytes = if decoded { w.params() * 4 } else { w.bytes() } as usize;
+        let address = device.alloc(bytes + MARGIN)?;
+        let mut tile = vec![0; w.quant.block_bytes() * TILE_BLOCKS];
+        if decoded {
+            tile = 1f32.to_le_bytes().repeat(TILE_BLOCKS);
+        } else {
+            let std = 1.0 / (w.cols.len().max(1) as f32).sqrt();
+            fill(w.quant, std, &mut Rng::new(1, &w.name), &mut tile);
+        }
+        device.repeat(address, &tile, bytes)?;
+        (self.watch)(bytes as u64);
+        Ok(address)
     }
 
     /// Numbers, each decoded.
@@ -64,18 +90,20 @@ impl<'a> Loader<'a> {
     }
 
     /// Rows as they are.
-    fn matrix(&self, device: &mut dyn Device, w: &LocalWeight, tensor: &TensorInfo) -> Result<u64> {
+    fn matrix(&mut self, device: &mut dyn Device, w: &LocalWeight, tensor: &TensorInfo) -> Result<u64> {
         let address = device.alloc(w.bytes() as usize + MARGIN)?;
         let (mut to, mut piece) = (address, Vec::new());
         for row in rows(w, self.reader.bytes(tensor)) {
             piece.extend_from_slice(row);
             if piece.len() >= PIECE {
                 device.upload(to, &piece)?;
+                (self.watch)(piece.len() as u64);
                 to += piece.len() as u64;
                 piece.clear();
             }
         }
         device.upload(to, &piece)?;
+        (self.watch)(piece.len() as u64);
         Ok(address)
     }
 }

@@ -1,7 +1,6 @@
 //! A description on a device: its ranks' memory, and its programs, one for each tile.
 
 use bytemuck::Zeroable;
-use shardwright_gguf::Reader;
 use shardwright_model::exec::{Probe, Seen};
 use shardwright_model::op::{Description, Lay};
 use shardwright_model::plan::{Place, RankPlan};
@@ -11,6 +10,7 @@ use crate::arena::{Arena, Bound, Shared};
 use crate::device::Device;
 use crate::exec::CudaOptions;
 use crate::found::Found;
+use crate::load::Loader;
 use crate::lower::{Choices, lower};
 use crate::program::{Program, Scratch};
 
@@ -35,22 +35,18 @@ impl Machine {
         shared: &mut Shared,
         d: &Description,
         plans: Vec<RankPlan>,
-        reader: &Reader,
+        loader: Loader<'_>,
         options: &CudaOptions,
     ) -> Result<Machine> {
-        let mut tiles = options.tiles.clone();
-        tiles.sort_unstable();
-        let CudaOptions { context, fast, fuse, .. } = *options;
-        let single =
-            Choices { layout: shared.layout, context, fast, tile: tiles[tiles.len() - 1], fuse: false };
-        let made = tiles.iter().map(|tile| lower(&plans, Choices { tile: *tile, fuse, ..single }));
-        let made = made.collect::<Result<Vec<Program>>>()?;
+        let choices = options.choices();
+        let single = Choices { fuse: false, ..choices[choices.len() - 1] };
+        let made = choices.iter().map(|c| lower(&plans, *c)).collect::<Result<Vec<Program>>>()?;
         shared.make_room(device, &made.iter().collect::<Vec<_>>())?;
-        let sizes = [options.rows, options.blocks, if options.fast { 2 } else { 4 }];
-        let arena = Arena::new(device, &plans, reader, sizes)?;
+        let sizes = [options.rows, options.blocks, options.element()];
+        let arena = Arena::new(device, &plans, loader, sizes)?;
         let mut programs = vec![];
-        for (tile, program) in tiles.iter().zip(made) {
-            programs.push((*tile as usize, Bound::new(device, program, shared, &arena)?));
+        for (c, program) in choices.iter().zip(made) {
+            programs.push((c.tile as usize, Bound::new(device, program, shared, &arena)?));
         }
         let paths = d.values.iter().map(|v| v.path()).collect();
         let description = d.clone();

@@ -4,64 +4,57 @@
 #[path = "../../cpu/tests/common/mod.rs"]
 mod common;
 mod emulator;
-
-use std::path::Path;
-use std::sync::Arc;
+mod models;
 
 use common::*;
 use emulator::Emulator;
+use models::{exact, fast, open};
 use shardwright_cuda::{CudaExecutor, CudaOptions};
-use shardwright_gguf::Reader;
-use shardwright_model::op::Description;
-use shardwright_model::plan::{RankPlan, plan};
+use shardwright_model::exec::{Executor, Want};
 
-/// An executor over some ranks, exact or with rounded activations.
-fn emulated(path: &Path, ranks: usize, fast: bool) -> Option<CudaExecutor> {
-    let file = Arc::new(Reader::open(path).unwrap());
-    let (trunk, draft) = described(&file, PLAIN.options);
-    let cut = |d: &Description| -> Vec<RankPlan> { plan(d, &|n| file.tensor(n), ranks).unwrap() };
-    let (trunk_plans, draft_plans) = (cut(&trunk), draft.as_ref().map(cut));
-    let options = CudaOptions {
-        rows: 256,
-        blocks: BLOCKS,
-        context: 512,
-        fast,
-        fuse: true,
-        tiles: vec![8],
-        recorded: vec![1],
-    };
-    let device = Box::new(Emulator::new()?);
-    Some(
-        CudaExecutor::new(device, &file, (&trunk, trunk_plans), draft.as_ref().zip(draft_plans), &options)
-            .unwrap(),
-    )
+/// The third takes minutes; the second is longer than what sparse attention keeps.
+const PROMPTS: usize = 2;
+
+fn emulated(name: &str, ranks: usize, options: &CudaOptions) -> Option<CudaExecutor> {
+    Some(open(Box::new(Emulator::new()?), &files(name)[0], ranks, options))
 }
 
 #[test]
 fn logits_are_those_of_the_reference() {
     for (name, gold) in goldens() {
-        let Some(mut exec) = emulated(&files(&name)[0], 1, false) else { return };
-        check_logits(&name, &gold, "logits", &mut exec, &name);
+        let Some(mut exec) = emulated(&name, 1, &exact()) else { return };
+        check_prompts(&name, &gold, "logits", &mut exec, &name, PROMPTS);
     }
 }
 
 /// The summands of ranks are added as on the CPU; heads, features, experts and vocabulary are dealt.
 #[test]
 fn ranks_give_the_same_logits() {
-    let ranked = [("glm-dsa-tp8-kq", 8), ("llama-f32", 2), ("glm4moe-f32", 2)];
-    for (name, gold) in goldens() {
-        let Some((_, ranks)) = ranked.iter().find(|(n, _)| *n == name) else { continue };
-        let Some(mut exec) = emulated(&files(&name)[0], *ranks, false) else { return };
-        let what = format!("{name} over {ranks} ranks");
-        check_logits(&name, &gold, "logits", &mut exec, &what);
+    for (name, ranks) in [("glm-dsa-tp8-kq", 8), ("llama-f32", 2), ("glm4moe-f32", 2)] {
+        let gold = Gold::open(&format!("golden/{name}.npz")).unwrap();
+        let Some(mut exec) = emulated(name, ranks, &exact()) else { return };
+        check_prompts(name, &gold, "logits", &mut exec, &format!("{name} over {ranks} ranks"), PROMPTS);
     }
 }
 
 #[test]
 fn activations_of_8_bits_are_as_good_as_the_class_allows() {
     for (name, gold) in goldens().into_iter().filter(|g| g.0.ends_with("-kq")) {
-        let Some(mut exec) = emulated(&files(&name)[0], 1, true) else { return };
+        let Some(mut exec) = emulated(&name, 1, &fast()) else { return };
         check_a8(&name, &gold, &mut exec, true);
+    }
+}
+
+/// What ops leave to each other on the way from one to the next changes no bit.
+#[test]
+fn fused_and_unfused_programs_give_the_same_bits() {
+    for (name, options) in [("glm-dsa-tp8-kq", fast()), ("glm4moe-f32", exact()), ("qwen3-bf16", exact())] {
+        let ids = Gold::open(&format!("golden/{name}.npz")).unwrap().ids(0);
+        let unfused = CudaOptions { fuse: false, ..options.clone() };
+        let Some(mut fused) = emulated(name, 1, &options) else { return };
+        let Some(mut unfused) = emulated(name, 1, &unfused) else { return };
+        let bits = |rows: Vec<Vec<f32>>| -> Vec<u32> { rows.concat().iter().map(|v| v.to_bits()).collect() };
+        assert_eq!(bits(forward(&mut fused, &ids[..40])), bits(forward(&mut unfused, &ids[..40])), "{name}");
     }
 }
 
@@ -69,7 +62,7 @@ fn activations_of_8_bits_are_as_good_as_the_class_allows() {
 fn drafts_are_those_of_the_reference() {
     for (name, _) in goldens().into_iter().filter(|g| data().join(format!("golden/{}-mtp.npz", g.0)).exists())
     {
-        let Some(mut exec) = emulated(&files(&name)[0], 1, false) else { return };
+        let Some(mut exec) = emulated(&name, 1, &exact()) else { return };
         check_draft(&name, &mut exec);
     }
 }
@@ -78,10 +71,34 @@ fn drafts_are_those_of_the_reference() {
 #[test]
 fn greedy_tokens_are_those_of_the_reference() {
     for (name, gold) in goldens() {
-        let Some(mut exec) = emulated(&files(&name)[0], 1, false) else { return };
+        let Some(mut exec) = emulated(&name, 1, &exact()) else { return };
         let ids = gold.ids(0);
         let prompt = ids.len() - gold.all("p0_greedy_margin").len();
         let n = 8;
         assert_eq!(greedy(&mut exec, &ids[..prompt], n), ids[prompt..][..n], "{name}");
+    }
+}
+
+/// Values shown one by one are those that the CPU makes of the same file.
+#[test]
+fn every_value_is_that_of_the_cpu() {
+    for name in ["glm-dsa-tp8-kq", "deepseek2-v3-f32"] {
+        let ids = Gold::open(&format!("golden/{name}.npz")).unwrap().ids(0);
+        let Some(mut exec) = emulated(name, 2, &exact()) else { return };
+        let batch = step_of(&[(&ids[..5], 0, &TABLE)], Want::Logits);
+        let (mut ours, mut theirs) = (Taps::default(), Taps::default());
+        exec.step_probed(&batch, Some(&mut ours)).unwrap();
+        common::open(&files(name)[0], over(2)).step_probed(&batch, Some(&mut theirs)).unwrap();
+        assert_eq!(ours.0.keys().collect::<Vec<_>>(), theirs.0.keys().collect::<Vec<_>>(), "{name}");
+        for (path, (width, want)) in &theirs.0 {
+            let got = &ours.0[path].1;
+            let size =
+                (want.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>() / want.len().max(1) as f64).sqrt();
+            let off = got.iter().zip(want).map(|(g, w)| f64::from((g - w).abs())).fold(0.0, f64::max);
+            assert!(
+                got.len() == want.len() && off <= 1e-4 * size.max(1e-6),
+                "{name} {path} ({width}): {off} of {size}"
+            );
+        }
     }
 }

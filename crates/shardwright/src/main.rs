@@ -3,6 +3,7 @@
 
 mod commands;
 mod compare;
+mod gpu;
 mod hub;
 mod progress;
 mod steps;

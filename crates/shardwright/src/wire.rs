@@ -1,9 +1,11 @@
 //! Opens a file, picks a backend, makes an executor.
 
+use crate::gpu;
 use crate::hub;
 use crate::table::bytes;
 use anyhow::{Context, anyhow, bail};
 use shardwright_cpu::{Activations, CpuExecutor, CpuOptions};
+use shardwright_cuda::CudaOptions;
 use shardwright_gguf::{Reader, Value};
 use shardwright_hub::Wanted;
 use shardwright_model::arch;
@@ -61,7 +63,7 @@ pub(crate) struct BackendArgs {
     #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     tp: u32,
-    /// auto, cpu or cuda[:i,...].
+    /// auto, cpu or cuda[:i]. auto is the CPU; on a GPU all ranks run one after the other.
     #[arg(long, default_value = "auto")]
     device: Device,
     /// How the CPU computes: f32 is exact and slow, q8 rounds activations to 8 bits in front of every matrix, auto
@@ -72,15 +74,18 @@ pub(crate) struct BackendArgs {
     #[arg(short, long, value_name = "N", allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(1..=4096))]
     threads: Option<u32>,
+    /// On a GPU, launch kernels one by one instead of replaying recorded steps.
+    #[arg(long)]
+    enforce_eager: bool,
     /// Start even if the model does not seem to fit into memory.
     #[arg(long)]
     no_memory_check: bool,
 }
 
 impl BackendArgs {
-    /// The same, but one rank and exact: what others are compared with.
+    /// The same, but one rank, exact, on the CPU: what others are compared with.
     pub(crate) fn reference(&self) -> BackendArgs {
-        BackendArgs { tp: 1, activations: None, ..self.clone() }
+        BackendArgs { tp: 1, activations: None, device: Device::Cpu, ..self.clone() }
     }
 
     /// The same, but fast unless told otherwise.
@@ -104,10 +109,10 @@ impl BackendArgs {
     /// How far from the reference a row may be, over its root mean square: nothing where the same sums are made in
     /// the same order.
     pub(crate) fn tolerance(&self) -> f64 {
-        match (self.rounds(), self.tp) {
-            (true, _) => 0.5,
-            (false, 1) => 0.0,
-            (false, _) => 1e-4,
+        match (self.rounds(), self.tp, &self.device) {
+            (true, ..) => 0.5,
+            (false, 1, Device::Cpu) => 0.0,
+            (false, ..) => 1e-4,
         }
     }
 }
@@ -121,23 +126,25 @@ enum Rounding {
 }
 
 /// `--device`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Device {
     Cpu,
-    Cuda,
+    /// The GPUs with these numbers.
+    Cuda(Vec<u32>),
 }
 
 impl FromStr for Device {
     type Err = String;
 
     fn from_str(s: &str) -> Result<Device, String> {
-        let is_index = |i: &str| i.parse::<u32>().is_ok();
-        match s.split_once(':') {
-            None if s == "auto" || s == "cpu" => Ok(Device::Cpu),
-            None if s == "cuda" => Ok(Device::Cuda),
-            Some(("cuda", list)) if list.split(',').all(is_index) => Ok(Device::Cuda),
-            _ => Err("must be auto, cpu, cuda or a list such as cuda:0,1".into()),
-        }
+        let indices = |list: &str| list.split(',').map(|i| i.parse().ok()).collect::<Option<Vec<u32>>>();
+        let cuda = match s.split_once(':') {
+            None if s == "auto" || s == "cpu" => return Ok(Device::Cpu),
+            None if s == "cuda" => Some(vec![0]),
+            Some(("cuda", list)) => indices(list),
+            _ => None,
+        };
+        cuda.map(Device::Cuda).ok_or_else(|| "must be auto, cpu, cuda or a list such as cuda:0,1".into())
     }
 }
 
@@ -174,6 +181,8 @@ impl FromStr for Override {
 pub(crate) struct Opened {
     pub(crate) reader: Arc<Reader>,
     pub(crate) hyper: Hyper,
+    /// Has the file no weights, so that some are to be made up?
+    dummy: bool,
 }
 
 /// What an executor is made for.
@@ -258,7 +267,7 @@ impl ModelArgs {
             log::info!("{note}");
         }
         tell_unused(&reader, &hyper);
-        Ok(Opened { reader: Arc::new(reader), hyper })
+        Ok(Opened { reader: Arc::new(reader), hyper, dummy: false })
     }
 }
 
@@ -324,6 +333,11 @@ fn demo() -> anyhow::Result<PathBuf> {
 }
 
 impl Opened {
+    /// The same, but its file has no weights.
+    pub(crate) fn dummy(self) -> Opened {
+        Opened { dummy: true, ..self }
+    }
+
     /// Makes what runs the model's steps, after seeing that it fits.
     pub(crate) fn executor(&self, args: &BackendArgs, size: Size) -> anyhow::Result<Box<dyn Executor>> {
         self.executor_for_many(args, size, size.context)
@@ -336,13 +350,23 @@ impl Opened {
         size: Size,
         tokens: usize,
     ) -> anyhow::Result<Box<dyn Executor>> {
-        if args.device == Device::Cuda {
-            bail!("this build has no CUDA backend yet; use `--device cpu`");
-        }
         let trunk = arch::describe(&self.hyper);
         let find = |name: &str| self.reader.tensor(name);
         let plans = plan(&trunk, &find, args.tp as usize).with_context(|| name(&self.reader))?;
         let blocks = tokens.div_ceil(BLOCK);
+        if let Device::Cuda(indices) = &args.device {
+            let [index] = indices[..] else {
+                bail!("a model runs on one GPU; `--device cuda:{}` names several", list(indices))
+            };
+            let options = self.cuda_options(args, size, blocks)?;
+            return gpu::executor(
+                index as usize,
+                &self.reader,
+                (&trunk, plans),
+                &options,
+                !args.no_memory_check,
+            );
+        }
         let needs = self.needs(
             &trunk,
             &plans,
@@ -356,18 +380,45 @@ impl Opened {
         if !args.no_memory_check {
             needs.check(available_memory())?;
         }
+        if self.dummy {
+            bail!("a dummy model's weights are made up on a GPU; add `--device cuda`");
+        }
         let options = CpuOptions {
             threads: threads(args),
             rows: size.rows,
             blocks,
             context: size.context,
-            activations: match self.reader.tensors().iter().any(|t| t.quant.block_len() > 1) {
-                // a file without quantized matrices is as exact as it was made
-                false if args.activations == Some(Rounding::Auto) => Activations::F32,
-                _ => args.activations(),
-            },
+            activations: self.activations(args),
         };
         Ok(Box::new(CpuExecutor::new(self.reader.clone(), (&trunk, plans), None, options)?))
+    }
+
+    fn activations(&self, args: &BackendArgs) -> Activations {
+        match self.reader.tensors().iter().any(|t| t.quant.block_len() > 1) {
+            // a file without quantized matrices is as exact as it was made
+            false if args.activations == Some(Rounding::Auto) => Activations::F32,
+            _ => args.activations(),
+        }
+    }
+
+    fn cuda_options(&self, args: &BackendArgs, size: Size, blocks: usize) -> anyhow::Result<CudaOptions> {
+        let activations = self.activations(args);
+        if activations == Activations::Q8Everywhere {
+            bail!(
+                "`--activations q8` is for the CPU; a GPU rounds in front of quantized matrices only (`auto`)"
+            );
+        }
+        let steps = |all: &[u32]| all.iter().copied().filter(|n| *n as usize <= size.rows).collect();
+        Ok(CudaOptions {
+            rows: size.rows,
+            blocks,
+            context: size.context,
+            fast: activations == Activations::Q8,
+            fuse: true,
+            tiles: vec![1, 4, 8],
+            dummy: self.dummy,
+            recorded: if args.enforce_eager { vec![] } else { steps(&[1, 2, 3, 4, 6, 8]) },
+        })
     }
 
     /// All ranks together. The weights are mapped: however many ranks read them, they are in memory once.
@@ -379,6 +430,10 @@ impl Opened {
         let [cache, arena] = held.fold([0, 0], add);
         Needs { weights: tensors.map(|t| t.bytes).sum(), cache, arena }
     }
+}
+
+fn list(indices: &[u32]) -> String {
+    indices.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// More threads than cores would only wait for each other.
@@ -472,8 +527,8 @@ mod tests {
         };
         check("auto", Some(Device::Cpu));
         check("cpu", Some(Device::Cpu));
-        check("cuda", Some(Device::Cuda));
-        check("cuda:0,3", Some(Device::Cuda));
+        check("cuda", Some(Device::Cuda(vec![0])));
+        check("cuda:0,3", Some(Device::Cuda(vec![0, 3])));
         for bad in ["cuda:", "cuda:a", "cpu:0", "gpu", ""] {
             check(bad, None);
         }

@@ -163,6 +163,7 @@ pub(super) const ROOMS: &[Room] = &[
         package: "shardwright",
         imports: &[
             "shardwright-cpu",
+            "shardwright-cuda",
             "shardwright-engine",
             "shardwright-gguf",
             "shardwright-hub",
@@ -181,6 +182,7 @@ pub(super) const ROOMS: &[Room] = &[
             "log",
             "rustyline",
             "serde_json",
+            "tempfile",
             "tracing-subscriber",
             "ureq",
         ],
@@ -199,7 +201,7 @@ pub(super) const ROOMS: &[Room] = &[
 /// The enum of op kinds, and the folders that hold one file for each.
 pub(super) const KINDS: &str = "crates/model/src/op.rs";
 /// Folders with a file for each kind, named after it.
-pub(super) const KIND_FOLDERS: &[&str] = &["crates/cpu/src/ops/"];
+pub(super) const KIND_FOLDERS: &[&str] = &["crates/cpu/src/ops/", "crates/cuda/src/ops/"];
 /// Kinds that share a file because they share their idea: (kind, stem). No stem: no op of one rank.
 pub(super) const KIND_STEMS: &[(&str, &str)] = &[
     ("Hidden", "embed"),

@@ -71,15 +71,14 @@ mod tests {
             KINDS,
             "pub enum Kind { Embed, Hidden, AttendMla { latent: usize }, Sum }\npub enum Other { X }",
         );
-        let embed = ("crates/cpu/src/ops/embed.rs", "");
-        let mla = ("crates/cpu/src/ops/attend_mla.rs", "");
-        let glue = ("crates/cpu/src/ops/mod.rs", "");
-        expect(&check(&tree(&[kinds, embed, mla, glue])), 0, "");
-        expect(&check(&tree(&[kinds, embed])), 0, "the place of AttendMla");
-        expect(
-            &check(&tree(&[kinds, embed, mla, ("crates/cpu/src/ops/mla.rs", "")])),
-            0,
-            "named after no kind",
-        );
+        let gpu = [("crates/cuda/src/ops/embed.rs", ""), ("crates/cuda/src/ops/attend_mla.rs", "")];
+        let with = |cpu: &[&'static str]| {
+            let cpu = cpu.iter().map(|path| (*path, ""));
+            check(&tree(&[kinds].into_iter().chain(gpu).chain(cpu).collect::<Vec<_>>()))
+        };
+        let [embed, mla] = ["crates/cpu/src/ops/embed.rs", "crates/cpu/src/ops/attend_mla.rs"];
+        expect(&with(&[embed, mla, "crates/cpu/src/ops/mod.rs"]), 0, "");
+        expect(&with(&[embed]), 0, "the place of AttendMla");
+        expect(&with(&[embed, mla, "crates/cpu/src/ops/mla.rs"]), 0, "named after no kind");
     }
 }

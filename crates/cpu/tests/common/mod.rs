@@ -247,8 +247,20 @@ pub fn greedy(exec: &mut dyn Executor, prompt: &[u32], n: usize) -> Vec<u32> {
 
 /// Logits within the limit, and the likeliest token everywhere the same.
 pub fn check_logits(name: &str, gold: &Gold, array: &str, exec: &mut dyn Executor, what: &str) {
+    check_prompts(name, gold, array, exec, what, gold.prompts());
+}
+
+/// The same for the first prompts.
+pub fn check_prompts(
+    name: &str,
+    gold: &Gold,
+    array: &str,
+    exec: &mut dyn Executor,
+    what: &str,
+    prompts: usize,
+) {
     let limit = limit(name);
-    for p in 0..gold.prompts() {
+    for p in 0..prompts {
         let got = forward(exec, &gold.ids(p));
         let mut worst = 0f64;
         for (n, at) in gold.ints(&format!("p{p}_logit_pos")).into_iter().enumerate() {

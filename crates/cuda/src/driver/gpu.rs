@@ -228,6 +228,20 @@ impl Device for Gpu {
         self.staging.upload(self.stream.get(), to, data)
     }
 
+    fn repeat(&mut self, to: u64, pattern: &[u8], bytes: usize) -> Result<()> {
+        self.upload(to, &pattern[..pattern.len().min(bytes)])?;
+        let mut done = pattern.len();
+        while done < bytes {
+            // what is there is a whole number of patterns
+            let more = done.min(bytes - done);
+            // SAFETY: the caller says that there are `bytes` bytes; the two parts do not overlap.
+            let result = unsafe { sys::cuMemcpyDtoDAsync_v2(to + done as u64, to, more, self.stream.get()) };
+            check(result, || format!("copying {more} bytes on GPU {}", self.info.index))?;
+            done += more;
+        }
+        Ok(())
+    }
+
     fn download(&mut self, from: u64, out: &mut [u8]) -> Result<()> {
         self.context.enter()?;
         self.staging.download(self.stream.get(), from, out)

@@ -14,7 +14,7 @@ pub(crate) fn layer(l: &mut Lower<'_>, eps: f32) {
 fn norm(l: &mut Lower<'_>, width: usize, eps: f32, rms: bool) {
     let (whole, to) = (l.local().inputs[0].width, l.local().outputs[0]);
     let addends = l.fused.residuals.get(&l.at).cloned().unwrap_or_default();
-    let round = l.choices.fuse && width % 32 == 0 && l.wanted_rounded(to.value);
+    let round = l.choices.fuse && width.is_multiple_of(32) && l.wanted_rounded(to.value);
     let unit = l.unit("norm").int("WIDTH", width).int("RUNS", whole / width).float("EPS", eps);
     let unit = unit.int("RMS", u8::from(rms)).int("ADDENDS", addends.len()).int("ROUND", u8::from(round));
     let op = l.program.constant(&[f32::from_bits(l.at as u32)]);

@@ -54,7 +54,7 @@ pub(crate) fn attend(l: &mut Lower<'_>, a: Attention) {
     let args = vec![Slot::Step, q, rope, l.cache(keys), l.cache(values), picked, part.clone()];
     l.call(unit, [Axis::Blocks(a.heads as u32), Axis::Blocks(parts as u32), Axis::Rows(1)], 128, args);
     let to = l.local().outputs[0];
-    let round = l.choices.fuse && a.value % 32 == 0 && l.wanted_rounded(to.value);
+    let round = l.choices.fuse && a.value.is_multiple_of(32) && l.wanted_rounded(to.value);
     let unit = l.unit("combine").int("HEADS", a.heads).int("VALUE", a.value).int("PARTS", parts);
     let unit = unit.int("ROUND", u8::from(round));
     let rounded = if round { l.room(l.output(0), to.width) } else { [Slot::None, Slot::None] };

@@ -105,6 +105,12 @@ impl Device for Emulator {
         Ok(())
     }
 
+    fn repeat(&mut self, to: u64, pattern: &[u8], bytes: usize) -> Result<()> {
+        (0..bytes)
+            .step_by(pattern.len())
+            .try_for_each(|at| self.upload(to + at as u64, &pattern[..pattern.len().min(bytes - at)]))
+    }
+
     fn download(&mut self, from: u64, out: &mut [u8]) -> Result<()> {
         // SAFETY: as above.
         unsafe { std::ptr::copy_nonoverlapping(from as *const u8, out.as_mut_ptr(), out.len()) };

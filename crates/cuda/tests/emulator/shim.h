@@ -198,6 +198,22 @@ static inline unsigned __ballot_sync(unsigned, int v) {
 }
 static inline int __any_sync(unsigned m, int v) { return __ballot_sync(m, v) != 0; }
 
+// The sums and maxima of common/reduce.cuh, in the same order, with one exchange instead of five.
+template <class F>
+static float shim_reduce(float v, F f) {
+    int me = shim.current;
+    uint64_t* lanes = shim.lanes[me / 32][shim.turn[me]++ % 2];
+    memcpy(&lanes[me % 32], &v, sizeof v);
+    __syncwarp();
+    float all[32];
+    for (int l = 0; l < 32; l++) memcpy(&all[l], &lanes[l], sizeof v);
+    for (int o = 16; o > 0; o >>= 1)
+        for (int l = 0; l < o; l++) all[l] = f(all[l], all[l + o]);
+    return all[0];
+}
+static float warp_sum(float v) { return shim_reduce(v, [](float a, float b) { return a + b; }); }
+static float warp_max(float v) { return shim_reduce(v, [](float a, float b) { return fmaxf(a, b); }); }
+
 template <class T>
 static T atomicAdd(T* p, T v) { T old = *p; *p += v; return old; }
 template <class T>

@@ -1,6 +1,8 @@
 // Sums and maxima over a warp and a block, in one order whatever runs beside them. Every thread gets the result.
 #include "common/types.cuh"
 
+#ifndef EMULATED
+
 DI float warp_sum(float v) {
     for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(~0u, v, o);
     return v;
@@ -10,6 +12,8 @@ DI float warp_max(float v) {
     for (int o = 16; o > 0; o >>= 1) v = fmaxf(v, __shfl_xor_sync(~0u, v, o));
     return v;
 }
+
+#endif
 
 // Over all THREADS of the block; ends with a barrier.
 template <int THREADS>

@@ -1,6 +1,7 @@
 //! A model in this process: random ids through the executor.
 
 use super::How;
+use super::dummy::DummyArgs;
 use crate::progress::Progress;
 use crate::table::Table;
 use crate::wire::{BackendArgs, ModelArgs, Size};
@@ -13,6 +14,8 @@ use std::time::{Duration, Instant};
 pub(super) struct LocalArgs {
     #[command(flatten)]
     backend: BackendArgs,
+    #[command(flatten)]
+    dummy: DummyArgs,
     /// Tokens of the prompt.
     #[arg(short, long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     prompt: u32,
@@ -22,15 +25,16 @@ pub(super) struct LocalArgs {
 }
 
 pub(super) fn run(args: &LocalArgs, model: &ModelArgs, how: &How) -> anyhow::Result<()> {
-    let opened = model.open()?;
-    let (prompt, answer) = (args.prompt as usize, how.predict as usize);
+    let opened = args.dummy.open(model)?.map_or_else(|| model.open(), Ok)?;
+    let (depth, prompt, answer) = (args.dummy.depth as usize, args.prompt as usize, how.predict as usize);
     let rows = (args.chunk as usize).min(prompt);
-    let mut executor = opened.executor(&args.backend.fast(), Size { context: prompt + answer, rows })?;
+    let mut executor =
+        opened.executor(&args.backend.fast(), Size { context: depth + prompt + answer, rows })?;
     let ids: Vec<u32> = ids(opened.hyper.vocab as u32).take(prompt).collect();
     let mut progress = Progress::new("rounds", how.repetitions as usize + 1);
     let mut rates = [vec![], vec![]];
     for round in 0..=how.repetitions {
-        let times = once(&mut *executor, &ids, answer, rows)?;
+        let times = once(&mut *executor, depth, &ids, answer, rows)?;
         progress.at(round as usize + 1);
         // the first round brings the weights into memory
         if round > 0 {
@@ -73,18 +77,19 @@ fn ids(vocab: u32) -> impl Iterator<Item = u32> {
 /// How long the prompt took, up to its first token, and the tokens after it.
 fn once(
     executor: &mut dyn Executor,
+    depth: usize,
     prompt: &[u32],
     answer: usize,
     rows: usize,
 ) -> anyhow::Result<[Duration; 2]> {
-    let blocks: Vec<u32> = (0..(prompt.len() + answer).div_ceil(BLOCK) as u32).collect();
+    let blocks: Vec<u32> = (0..(depth + prompt.len() + answer).div_ceil(BLOCK) as u32).collect();
     let mut step = |tokens: &[u32], start: usize, want: Want| -> anyhow::Result<RowOutput> {
         let n = tokens.len();
         let mut wants = vec![Want::Nothing; n];
         wants[n - 1] = want;
         let out = executor.step(&StepBatch {
             tokens: tokens.to_vec(),
-            positions: (start..start + n).map(|p| p as u32).collect(),
+            positions: (depth + start..depth + start + n).map(|p| p as u32).collect(),
             sequences: vec![0; n],
             tables: vec![blocks.clone()],
             wants,

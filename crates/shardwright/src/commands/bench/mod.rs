@@ -1,5 +1,6 @@
 //! `shardwright bench`: how fast a model reads and writes, in this process or behind an HTTP server.
 
+mod dummy;
 mod local;
 mod url;
 
@@ -11,6 +12,8 @@ use clap::ArgGroup;
 /// Of a model file: a prompt of random ids is read in steps of as many rows as `run` uses, then greedy tokens are added one
 /// by one; the first of them belongs to the prompt. Nothing else should run on the machine meanwhile.
 ///
+/// Of a shape (--dummy): the same on a GPU without the model's file.
+///
 /// Of a server (--url): any that speaks OpenAI's chat API. For each length of prompt and number of streams, requests are sent
 /// at once, each over a connection of its own, and their answers watched as they stream.
 /// `cold` are prompts that the server has not seen; `warm` ones share all but their last words with one that it has.
@@ -18,11 +21,12 @@ use clap::ArgGroup;
 #[command(
     mut_group("Which", |which| which.required(false)),
     mut_arg("model", |model| model.help("The same as MODEL; with --url, the server's name for it [default: the first it lists]")),
-    group(ArgGroup::new("measured").args(["MODEL", "model", "hf", "demo", "url"]).required(true).multiple(true)),
+    group(ArgGroup::new("measured").args(["MODEL", "model", "hf", "demo", "url", "dummy"]).required(true).multiple(true)),
     after_help = "\
 Examples:
   shardwright bench model.gguf
   shardwright bench model.gguf -p 4096 -n 64 -r 5 --threads 8 --json
+  shardwright bench --dummy glm-5 --layers 7 --device cuda -p 1 --depth 4096
   shardwright bench --url http://localhost:8080
   shardwright bench --url http://host:8000 --concurrency 1,8,64 --context 0,8k,64k --plot rates.svg"
 )]

@@ -85,7 +85,6 @@ const FLAGS: &[Flag] = &[
     ),
     flag(&["--block-size"], Value, "blocks of the cache hold 64 tokens"),
     flag(&["--kv-cache-dtype", "-ctk", "--cache-type-k", "-ctv", "--cache-type-v"], Value, CACHE_TYPE),
-    flag(&["--enforce-eager"], Nothing, "nothing is captured on the CPU"),
     flag(&["--compilation-config", "-O"], Value, BACKEND),
     flag(&["--dtype"], Value, "weights keep the types of the file; what is computed with is --activations"),
     flag(&["--quantization"], Value, "weights keep the types of the file"),

@@ -1,0 +1,47 @@
+//! Model files on any device.
+#![allow(clippy::unwrap_used, dead_code, reason = "a test may panic; not every test uses all")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use shardwright_cuda::device::Device;
+use shardwright_cuda::{CudaExecutor, CudaOptions};
+use shardwright_gguf::Reader;
+use shardwright_model::op::Description;
+use shardwright_model::plan::{RankPlan, plan};
+
+use crate::common::{BLOCKS, PLAIN, described};
+
+/// Exact, fused, a step of one row recorded.
+pub(crate) fn exact() -> CudaOptions {
+    CudaOptions {
+        rows: 256,
+        blocks: BLOCKS,
+        context: 512,
+        fast: false,
+        fuse: true,
+        tiles: vec![8],
+        dummy: false,
+        recorded: vec![1],
+    }
+}
+
+/// With rounded activations.
+pub(crate) fn fast() -> CudaOptions {
+    CudaOptions { fast: true, ..exact() }
+}
+
+/// A model over some ranks.
+pub(crate) fn open(
+    device: Box<dyn Device>,
+    path: &Path,
+    ranks: usize,
+    options: &CudaOptions,
+) -> CudaExecutor {
+    let file = Arc::new(Reader::open(path).unwrap());
+    let (trunk, draft) = described(&file, PLAIN.options);
+    let cut = |d: &Description| -> Vec<RankPlan> { plan(d, &|n| file.tensor(n), ranks).unwrap() };
+    let (trunk_plans, draft_plans) = (cut(&trunk), draft.as_ref().map(cut));
+    let draft = draft.as_ref().zip(draft_plans);
+    CudaExecutor::new(device, &file, (&trunk, trunk_plans), draft, options, &mut |_| {}).unwrap()
+}

@@ -1,0 +1,48 @@
+//! A model without its weights: the header of a preset, over a file of holes.
+
+use crate::wire::{ModelArgs, Opened};
+use anyhow::Context;
+use shardwright_model::hyper::Options;
+use shardwright_model::presets::{Preset, Recipe};
+use shardwright_model::synth::{self, Layout};
+
+#[derive(clap::Args)]
+pub(super) struct DummyArgs {
+    /// Measure a model of this shape, its weights made up on the GPU; `shardwright synth --list` has the names.
+    #[arg(long, value_name = "PRESET", help_heading = "Dummy models")]
+    dummy: Option<String>,
+    /// Types of the dummy model's weights.
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "ud-q4_k_xl",
+        requires = "dummy",
+        help_heading = "Dummy models"
+    )]
+    recipe: String,
+    /// Layers of the dummy model [default: all].
+    #[arg(long, value_name = "N", requires = "dummy", help_heading = "Dummy models")]
+    layers: Option<u32>,
+    /// Tokens taken to be in the cache already.
+    #[arg(short, long, value_name = "N", default_value_t = 0, requires = "dummy", help_heading = "Dummy models",
+          value_parser = clap::value_parser!(u32).range(0..=1 << 24))]
+    pub(super) depth: u32,
+}
+
+impl DummyArgs {
+    /// The model, if one is asked for.
+    pub(super) fn open(&self, model: &ModelArgs) -> anyhow::Result<Option<Opened>> {
+        let Some(name) = &self.dummy else { return Ok(None) };
+        let mut preset = Preset::find(name)?;
+        if let Some(layers) = self.layers {
+            preset.set_layers(layers)?;
+        }
+        let header = preset.header(Recipe::find(&self.recipe)?, Options::default())?;
+        let folder = tempfile::tempdir().context("a folder for the dummy model's header")?;
+        let path = folder.path().join(format!("{name}.gguf"));
+        let layout = Layout { sparse: true, ..Layout::default() };
+        synth::random(&header, &path, 1, &layout, &mut |_| {})?;
+        // the file stays mapped when its name is gone
+        Ok(Some(model.open_at(&path)?.dummy()))
+    }
+}
