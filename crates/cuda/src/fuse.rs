@@ -1,6 +1,6 @@
 //! Which neighbouring ops become one kernel. The list of ops without this is the reference.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use shardwright_model::op::Kind;
 use shardwright_model::plan::{LocalOp, Place, RankPlan};
@@ -12,8 +12,8 @@ pub(crate) struct Fused {
     pub(crate) swallowed: Vec<bool>,
     /// Norms that first add to the stream: the stream as it was, and one or two values added to it.
     pub(crate) residuals: HashMap<usize, Vec<Place>>,
-    /// Gate and up projections that end with `silu(a) * b`.
-    pub(crate) gated: HashMap<usize, Place>,
+    /// Gate and up projections that end with `silu(a) * b`, which the next op would make.
+    pub(crate) gated: HashSet<usize>,
 }
 
 impl Fused {
@@ -31,10 +31,10 @@ impl Fused {
                 fused.swallowed[first..at].fill(true);
                 fused.residuals.insert(at, places);
             }
-            let all = || plans.iter().all(|p| gated(&p.ops, at).is_some());
-            if let Some(to) = gated(ops, at).filter(|_| all()) {
+            // ranks of unequal shares keep their values in different places
+            if plans.iter().all(|p| gated(&p.ops, at)) {
                 fused.swallowed[at + 1] = true;
-                fused.gated.insert(at, to);
+                fused.gated.insert(at);
             }
         }
         fused
@@ -65,14 +65,15 @@ fn residual(ops: &[LocalOp], at: usize) -> Option<(usize, Vec<Place>)> {
     })
 }
 
-/// Two projections of one type without biases, at op `at`, of which the next op makes `silu(a) * b` and nothing else
-/// anything: where that goes.
-fn gated(ops: &[LocalOp], at: usize) -> Option<Place> {
-    let (op, next) = (&ops[at], ops.get(at + 1)?);
+/// Are there two projections of one type without biases at op `at`, of which the next op makes `silu(a) * b` and nothing
+/// else anything?
+fn gated(ops: &[LocalOp], at: usize) -> bool {
+    let (op, Some(next)) = (&ops[at], ops.get(at + 1)) else { return false };
     let pair = op.kind == Kind::Linear { biased: vec![false, false] } && next.kind == Kind::SwiGlu;
-    let one_type = pair && op.weights[0].quant == op.weights[1].quant;
-    let to = *next.outputs.first()?;
     let fits = |j: usize| next.inputs[j].value == op.outputs[j].value && uses(ops, op.outputs[j].value) == 1;
     // the input is read to the end while the output is written
-    (one_type && fits(0) && fits(1) && to.slot != op.inputs[0].slot).then_some(to)
+    pair && op.weights[0].quant == op.weights[1].quant
+        && fits(0)
+        && fits(1)
+        && next.outputs[0].slot != op.inputs[0].slot
 }

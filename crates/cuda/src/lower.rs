@@ -112,10 +112,16 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
+    /// Where the product of a gate goes that the op makes itself.
+    pub(crate) fn gated(&self) -> Option<Place> {
+        let next = self.plans[self.rank].ops.get(self.at + 1);
+        next.filter(|_| self.fused.gated.contains(&self.at)).map(|next| next.outputs[0])
+    }
+
     /// What lies rounded is of no use when its value is written again.
     fn overwritten(&mut self, op: &LocalOp) {
         let stream = self.fused.residuals.get(&self.at).map(|_| op.inputs[0]);
-        let others = stream.into_iter().chain(self.fused.gated.get(&self.at).copied());
+        let others = stream.into_iter().chain(self.gated());
         // an op that rounds its output itself has one
         let own = op.outputs.iter().filter(|_| !self.made).copied();
         let slots: Vec<usize> = own.chain(others).map(|place| place.slot).collect();

@@ -3,10 +3,14 @@
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use shardwright_cpu::{Activations, CpuExecutor, CpuOptions};
+use shardwright_cuda::driver::Gpu;
+use shardwright_cuda::jit::Jit;
+use shardwright_cuda::nvrtc::Nvrtc;
+use shardwright_cuda::{CudaExecutor, CudaOptions};
 use shardwright_gguf::Reader;
 use shardwright_model::exec::{BLOCK, Executor, RowOutput, StepBatch, Want};
 use shardwright_model::hyper::{Options, Source};
-use shardwright_model::plan::plan;
+use shardwright_model::plan::{RankPlan, plan};
 use shardwright_model::{arch, op::Description};
 use shardwright_text::tokenizer::{Special, Tokenizer};
 use std::path::{Path, PathBuf};
@@ -19,17 +23,48 @@ fn demo(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo").join(name)
 }
 
-fn executor(reader: &Arc<Reader>, options: Options, ranks: usize, activations: Activations) -> CpuExecutor {
+fn plans(reader: &Reader, options: Options, ranks: usize) -> (Description, Vec<RankPlan>) {
     let has = |name: &str| Some(reader.tensor(name).is_some());
     let hyper = arch::read(&Source { meta: reader.meta(), has: &has, options }).unwrap();
-    let trunk: Description = arch::describe(&hyper);
+    let trunk = arch::describe(&hyper);
     let plans = plan(&trunk, &|n: &str| reader.tensor(n), ranks).unwrap();
+    (trunk, plans)
+}
+
+fn executor(reader: &Arc<Reader>, options: Options, ranks: usize, activations: Activations) -> CpuExecutor {
+    let (trunk, plans) = plans(reader, options, ranks);
     let size = CpuOptions { threads: 2, rows: 128, blocks: BLOCKS, context: BLOCKS * BLOCK, activations };
     CpuExecutor::new(reader.clone(), (&trunk, plans), None, size).unwrap()
 }
 
+/// None, and a line that says so, where there is no GPU; an error if `SHARDWRIGHT_REQUIRE_GPU` is set.
+fn on_gpu(reader: &Arc<Reader>, options: Options, ranks: usize, fast: bool) -> Option<CudaExecutor> {
+    let gpu =
+        Gpu::list().and_then(|_| Gpu::open(0, Arc::new(Jit::new(Nvrtc::find()?, Jit::folder(), |_, _| {}))));
+    let gpu = match gpu {
+        Ok(gpu) => gpu,
+        Err(e) => {
+            assert!(std::env::var_os("SHARDWRIGHT_REQUIRE_GPU").is_none(), "{e}");
+            eprintln!("SKIPPED: no GPU was used: {e}");
+            return None;
+        }
+    };
+    let (trunk, plans) = plans(reader, options, ranks);
+    let size = CudaOptions {
+        rows: 128,
+        blocks: BLOCKS,
+        context: BLOCKS * BLOCK,
+        fast,
+        fuse: true,
+        tiles: vec![8],
+        dummy: false,
+        recorded: vec![],
+    };
+    Some(CudaExecutor::new(Box::new(gpu), reader, (&trunk, plans), None, &size, &mut |_| {}).unwrap())
+}
+
 /// Negative log-likelihood of each token after the first, in nats.
-fn losses(exec: &mut CpuExecutor, ids: &[u32]) -> Vec<f64> {
+fn losses(exec: &mut dyn Executor, ids: &[u32]) -> Vec<f64> {
     let mut out = vec![];
     for (start, tokens) in (0..).step_by(128).zip(ids.chunks(128)) {
         let n = tokens.len();
@@ -53,7 +88,7 @@ fn losses(exec: &mut CpuExecutor, ids: &[u32]) -> Vec<f64> {
 }
 
 /// Perplexity over the 24 documents whose figures the model card gives, each in a fresh context.
-fn perplexity(exec: &mut CpuExecutor, reader: &Reader) -> (f64, usize) {
+fn perplexity(exec: &mut dyn Executor, reader: &Reader) -> (f64, usize) {
     let tokenizer = Tokenizer::from_meta(reader.meta()).unwrap();
     let text = std::fs::read_to_string(demo("heldout.jsonl")).unwrap();
     let lines: Vec<&str> = text.lines().collect();
@@ -110,6 +145,26 @@ fn eight_bit_activations_hardly_change_the_perplexity() {
     for (ranks, sparse) in [(1, FAST), (2, FAST_ON_TWO)] {
         check(Options::default(), ranks, Activations::Q8, sparse, 1e-5);
         assert!((sparse / SPARSE - 1.0).abs() < 2e-3);
+    }
+}
+
+#[test]
+fn gpu_perplexity_is_that_of_another_program() {
+    let reader = Arc::new(Reader::open(&demo("glm-dsa-demo-UD-Q4_K_XL.gguf")).unwrap());
+    let dense = Options { dense_attention: true, ..Options::default() };
+    let exact = [(Options::default(), 1, SPARSE), (dense, 1, DENSE), (Options::default(), 8, SPARSE)];
+    let fast = [(Options::default(), 1, FAST), (Options::default(), 2, FAST_ON_TWO)];
+    for ((options, ranks, expected), fast) in
+        exact.map(|e| (e, false)).into_iter().chain(fast.map(|f| (f, true)))
+    {
+        let Some(mut exec) = on_gpu(&reader, options, ranks, fast) else { return };
+        let (found, tokens) = perplexity(&mut exec, &reader);
+        println!(
+            "{options:?} on {ranks} ranks, fast {fast}: {found:.6} over {tokens} tokens, elsewhere {expected}"
+        );
+        // rounding is the CPU's, sums are made in another order: single codes fall on the other side
+        let tolerance = if fast { 5e-4 } else { 1e-5 };
+        assert!((found / expected - 1.0).abs() < tolerance, "{found} is not {expected}");
     }
 }
 

@@ -15,7 +15,7 @@ const PARTS: usize = 4;
 
 pub(crate) fn linear(l: &mut Lower<'_>, biased: &[bool]) {
     let weights = &l.local().weights[..biased.len()];
-    if let Some(to) = l.fused.gated.get(&l.at).copied() {
+    if let Some(to) = l.gated() {
         let part = |j: usize| Part {
             slot: l.weight(j),
             bias: Slot::None,
