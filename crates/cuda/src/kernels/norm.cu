@@ -2,46 +2,59 @@
 // x, out [rows][RUNS][WIDTH] f32; w, b [WIDTH] f32. A row that holds a NaN or an infinity has `spoiled` lowered to `op`.
 // ADDENDS = 2 or 3: first x = first + (second + third), which is the stream with what was added to it. ROUND: the output
 // also comes rounded (common/round.cuh).
-// Grid: RUNS, 1, rows; 256 threads. Bytes: 8 an element, 4 for each addend, 1.5 rounded.
+// A thread holds its elements in registers, so that all loads are under way together.
+// Grid: RUNS, 1, rows; THREADS threads. Bytes: 8 an element, 4 for each addend, 1.5 rounded.
 #include "common/round.cuh"
 #include "common/step.cuh"
 
-extern "C" __global__ void __launch_bounds__(256)
+#define EACH ((WIDTH + THREADS - 1) / THREADS)
+
+extern "C" __global__ void __launch_bounds__(THREADS)
     run(const int* step, float* x, const float* w, const float* b, float* out, int* spoiled, const int* op,
         const float* first, const float* second, const float* third, i8* q, float4* s) {
     int i = blockIdx.z;
     if (i >= step_rows(step)) return;
     u64 at = ((u64)i * RUNS + blockIdx.x) * WIDTH;
-    x += at;
-    float mean = 0, square = 0;
+    float v[EACH], scale[EACH], sum = 0, square = 0, mean = 0;
     bool bad = false;
+#pragma unroll
+    for (int e = 0; e < EACH; e++) {
+        int k = threadIdx.x + THREADS * e;
+        bool in = k < WIDTH;
+        scale[e] = in ? w[k] : 0;
 #if ADDENDS
-    for (int k = threadIdx.x; k < WIDTH; k += 256) {
-        float v = second[at + k];
-        if (ADDENDS > 2) v += third[at + k];
-        x[k] = first[at + k] + v;
+        float added = in ? second[at + k] : 0;
+        if (ADDENDS > 2 && in) added += third[at + k];
+        v[e] = in ? first[at + k] + added : 0;
+#else
+        v[e] = in ? x[at + k] : 0;
+#endif
     }
-#endif
-#if !RMS
-    float sum = 0;
-    for (int k = threadIdx.x; k < WIDTH; k += 256) sum += x[k];
-    mean = block_sum<256>(sum) / WIDTH;
-#endif
-    for (int k = threadIdx.x; k < WIDTH; k += 256) {
-        float v = x[k] - mean;
-        square += v * v;
-        bad |= !(fabsf(x[k]) < INFINITY_F);
+#pragma unroll
+    for (int e = 0; e < EACH; e++) {
+        if (ADDENDS && threadIdx.x + THREADS * e < WIDTH) x[at + threadIdx.x + THREADS * e] = v[e];
+        bad |= !(fabsf(v[e]) < INFINITY_F);
+        sum += v[e];
     }
     if (bad) atomicMin(spoiled + i, *op);
-    float root = sqrtf(block_sum<256>(square) / WIDTH + EPS);
+    if (!RMS) mean = block_sum<THREADS>(sum) / WIDTH;
+#pragma unroll
+    for (int e = 0; e < EACH; e++) {
+        float off = threadIdx.x + THREADS * e < WIDTH ? v[e] - mean : 0;
+        square += off * off;
+    }
+    float root = sqrtf(block_sum<THREADS>(square) / WIDTH + EPS);
     // when the sum is there, all has been read: the output may lie where an addend lay
-    for (int k = threadIdx.x; k < WIDTH; k += 256) {
-        float v = (x[k] - mean) / root * w[k];
-        if (!RMS) v += b[k];
-        out[at + k] = v;
+#pragma unroll
+    for (int e = 0; e < EACH; e++) {
+        int k = threadIdx.x + THREADS * e;
+        if (k >= WIDTH) break;
+        float y = (v[e] - mean) / root * scale[e];
+        if (!RMS) y += b[k];
+        out[at + k] = y;
 #if ROUND
         u64 group = at + k - threadIdx.x % 32;
-        round_warp(v, q + group, s + group / 32);
+        round_warp(y, q + group, s + group / 32);
 #endif
     }
 }

@@ -62,7 +62,17 @@ DI float group_dot(const Codes& c, Input x, int group) {
 template <int COUNT>
 DI void lane_dots(const u8* row, const Input (&x)[COUNT], float (&sum)[COUNT]) {
     int lane = threadIdx.x % 32;
-#if QUANT_PLAIN
+#if QUANT_PLAIN && COLS % 128 == 0
+#pragma unroll 4
+    for (int k = 4 * lane; k < COLS; k += 128) {
+        float4 w = plain4_at(row, k);
+#pragma unroll
+        for (int t = 0; t < COUNT; t++) {
+            float4 v = *(const float4*)(x[t].x + k);
+            sum[t] += w.x * v.x + w.y * v.y + w.z * v.z + w.w * v.w;
+        }
+    }
+#elif QUANT_PLAIN
     for (int k = lane; k < COLS; k += 32) {
         float w = plain_at(row, k);
 #pragma unroll

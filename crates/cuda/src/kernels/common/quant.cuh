@@ -21,6 +21,22 @@ DI float plain_at(const u8* row, int k) {
 #endif
 }
 
+// Elements k to k + 3, k a multiple of 4, of a row that begins at a multiple of four elements.
+DI float4 plain4_at(const u8* row, int k) {
+#if QUANT == QUANT_F32
+    return ((const float4*)row)[k / 4];
+#else
+    uint2 v = ((const uint2*)row)[k / 4];
+#if QUANT == QUANT_F16
+    return make_float4(half_to_float((u16)v.x), half_to_float((u16)(v.x >> 16)), half_to_float((u16)v.y),
+                       half_to_float((u16)(v.y >> 16)));
+#else
+    return make_float4(bf16_to_float((u16)v.x), bf16_to_float((u16)(v.x >> 16)), bf16_to_float((u16)v.y),
+                       bf16_to_float((u16)(v.y >> 16)));
+#endif
+#endif
+}
+
 #else
 
 // 32 elements in order, four a word from the low byte on: element = s * q + m, with the scale and minimum of its half.

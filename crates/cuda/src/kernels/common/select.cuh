@@ -19,6 +19,24 @@ DI int before(int is, int& total) {
     return sum;
 }
 
+// The bin, from the last one down, in which the count reaches `wanted`, and how many lie above it. For the first warp.
+DI void reach(const int* histogram, int wanted, int* bin, int* above) {
+    int lane = threadIdx.x, own = 0, sum;
+#pragma unroll
+    for (int b = 0; b < 8; b++) own += histogram[255 - 8 * lane - b];
+    sum = own;
+    for (int o = 1; o < 32; o <<= 1) {
+        int other = __shfl_up_sync(~0u, sum, o);
+        if (lane >= o) sum += other;
+    }
+    sum -= own;
+    if (sum >= wanted || sum + own < wanted) return;
+    int b = 255 - 8 * lane;
+    while (sum + histogram[b] < wanted) sum += histogram[b--];
+    *bin = b;
+    *above = sum;
+}
+
 // Of `count` keys the least of the `keep` largest, and how many equal to it are kept. There are more than `keep`.
 template <int THREADS, class Key>
 DI u32 least_kept(int count, int keep, Key key, int& equals) {
@@ -28,17 +46,16 @@ DI u32 least_kept(int count, int keep, Key key, int& equals) {
     for (int shift = 24; shift >= 0; shift -= 8) {
         for (int b = threadIdx.x; b < 256; b += THREADS) histogram[b] = 0;
         __syncthreads();
-        for (int t = threadIdx.x; t < count; t += THREADS) {
-            u32 k = key(t);
-            if ((k & mask) == least) atomicAdd(&histogram[k >> shift & 255], 1);
+        for (int base = 0; base < count; base += THREADS) {
+            int t = base + threadIdx.x;
+            u32 k = t < count ? key(t) : 0;
+            int bin = t < count && (k & mask) == least ? (int)(k >> shift & 255) : 256;
+            // scores are alike: one lane adds for all that share its bin
+            u32 same = __match_any_sync(~0u, bin);
+            if (bin < 256 && (same & ((1u << threadIdx.x % 32) - 1)) == 0) atomicAdd(&histogram[bin], __popc(same));
         }
         __syncthreads();
-        if (threadIdx.x == 0) {
-            int sum = 0, b = 255;
-            while (sum + histogram[b] < equals) sum += histogram[b--];
-            digit = b;
-            above = sum;
-        }
+        if (threadIdx.x < 32) reach(histogram, equals, &digit, &above);
         __syncthreads();
         least |= (u32)digit << shift;
         mask |= 255u << shift;
