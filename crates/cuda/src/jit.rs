@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::Result;
-use crate::nvrtc::{Nvrtc, options};
+use crate::nvrtc::Nvrtc;
 use crate::store::{self, Key, Store};
 use crate::threads;
 use crate::unit::Unit;
@@ -94,7 +94,7 @@ impl Jit {
 
     fn key(&self, unit: &Unit, architecture: &str) -> Key {
         let (major, minor) = self.compiler.version();
-        let options = options(architecture).join(" ");
+        let options = self.compiler.options(architecture).join(" ");
         Key::of(&[&format!("{major}.{minor}"), &options, &unit.source()])
     }
 }

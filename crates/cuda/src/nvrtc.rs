@@ -25,6 +25,10 @@ const NVRTC: Wanted = Wanted {
 /// Architectures for which there is code that runs on just them, with all they can do.
 const SPECIFIC: &[u32] = &[90, 100, 103, 120, 121];
 
+/// From this version on it keeps its work in the driver's cache. Ours is a hundred times faster, and code from there comes
+/// without its report.
+const FIRST_WITH_CACHE: (i32, i32) = (12, 9);
+
 /// The compiler.
 #[derive(Debug)]
 pub struct Nvrtc {
@@ -118,11 +122,25 @@ impl Nvrtc {
         })
     }
 
+    /// What the compiler is told.
+    pub(crate) fn options(&self, architecture: &str) -> Vec<String> {
+        let mut options = vec![
+            format!("--gpu-architecture={architecture}"),
+            "--std=c++17".into(),
+            // into the log; the code stays the same
+            "--ptxas-options=-v".into(),
+        ];
+        if self.version >= FIRST_WITH_CACHE {
+            options.push("--no-cache".into());
+        }
+        options
+    }
+
     /// An error is the compiler's words.
     fn compile_text(&self, text: &str, name: &str, architecture: &str) -> Result<Compiled, String> {
         let api = &self.api;
         let program = Program::new(api, text, &format!("{name}.cu"))?;
-        let options: Vec<CString> = options(architecture).iter().map(|o| c_string(o)).collect();
+        let options: Vec<CString> = self.options(architecture).iter().map(|o| c_string(o)).collect();
         let options: Vec<*const c_char> = options.iter().map(|o| o.as_ptr()).collect();
         // SAFETY: the program is alive; there are as many options as is said, and they outlive the call.
         let result = unsafe { (api.compile)(program.handle, options.len() as c_int, options.as_ptr()) };
@@ -141,16 +159,6 @@ impl fmt::Display for Nvrtc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "NVRTC {}.{} ({})", self.version.0, self.version.1, self.path.display())
     }
-}
-
-/// What the compiler is told.
-pub(crate) fn options(architecture: &str) -> Vec<String> {
-    vec![
-        format!("--gpu-architecture={architecture}"),
-        "--std=c++17".into(),
-        // into the log; the code stays the same
-        "--ptxas-options=-v".into(),
-    ]
 }
 
 /// The compiler opens a second library by its bare name, which is on no path where it came in a wheel; but a name that is
