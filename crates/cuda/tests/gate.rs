@@ -9,6 +9,7 @@ use std::thread;
 use compiler::nvrtc;
 use shardwright_cuda::gate::{Case, units};
 use shardwright_cuda::nvrtc::Nvrtc;
+use shardwright_cuda::unit::Unit;
 
 const ARCHITECTURES: [&str; 7] = ["sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a"];
 /// Kernels that may keep registers in memory: stem and architecture, each with its reason beside it.
@@ -118,7 +119,7 @@ fn reports_are_read_and_judged() {
     assert_eq!(Needs::read(&report(255, "", 0)), Some(Needs { registers: 255, shared: 0, spilled: 0 }));
     assert_eq!(Needs::read("warning: no report"), None);
 
-    let case = |dynamic| Case { shared: dynamic, ..units().unwrap().swap_remove(0) };
+    let case = |shared| Case { unit: Unit::new("quantize"), shared };
     let check = |dynamic, log: &str, wanted: &[&str]| {
         let found = complaints(&case(dynamic), "sm_90a", log);
         assert_eq!(found.len(), wanted.len(), "{found:?}");

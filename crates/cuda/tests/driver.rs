@@ -1,0 +1,207 @@
+//! A real GPU keeps the promises of a device. Skipped where there is none, unless `SHARDWRIGHT_REQUIRE_GPU` is set.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod compiler;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use compiler::nvrtc;
+use shardwright_cuda::Error;
+use shardwright_cuda::device::{Device, Launch};
+use shardwright_cuda::driver::Gpu;
+use shardwright_cuda::jit::Jit;
+use shardwright_cuda::unit::Unit;
+
+fn jit() -> Option<Arc<Jit>> {
+    Some(Arc::new(Jit::new(nvrtc()?, None, |_, _| {})))
+}
+
+/// The first GPU. None where there is none, which is said; a failure if there must be one.
+fn gpu() -> Option<Gpu> {
+    let required = std::env::var_os("SHARDWRIGHT_REQUIRE_GPU").is_some();
+    match Gpu::list() {
+        Ok(_) => Some(Gpu::open(0, jit()?).unwrap()),
+        Err(why) if !required => {
+            eprintln!("SKIPPED: {why}");
+            None
+        }
+        Err(why) => panic!("SHARDWRIGHT_REQUIRE_GPU is set, and {why}"),
+    }
+}
+
+/// Bytes without a pattern that a wrong offset would keep.
+fn noise(bytes: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as u8
+    };
+    (0..bytes).map(|_| next()).collect()
+}
+
+fn read(gpu: &mut Gpu, from: u64, bytes: usize) -> Vec<u8> {
+    let mut out = vec![0xaa; bytes];
+    gpu.download(from, &mut out).unwrap();
+    out
+}
+
+/// A kernel that copies with a change, for 3 rows of 96 numbers, and its launch.
+fn quantize(gpu: &mut Gpu) -> (Launch, u64) {
+    let (rows, width) = (3, 96);
+    let unit = Unit::new("quantize").int("WIDTH", width).int("MAX_ROWS", rows).int("TABLE", 1);
+    let kernel = gpu.load(&[unit.clone(), unit]).unwrap();
+    assert_eq!(kernel[0], kernel[1], "the same kernel twice");
+    let [step, x, q, s] =
+        [1024, rows * width * 4, rows * width, rows * width / 2].map(|n| gpu.alloc(n).unwrap());
+    gpu.upload(step, &(rows as u32).to_le_bytes()).unwrap();
+    let args = vec![step, x, q, s];
+    (Launch { kernel: kernel[0], grid: [1, 1, rows as u32], block: 256, shared: 0, args }, q)
+}
+
+/// What `quantize` makes of rows whose largest magnitude is 127: the numbers themselves.
+fn whole_numbers(seed: i32) -> (Vec<u8>, Vec<u8>) {
+    let numbers: Vec<i8> =
+        (0..288).map(|i| if i % 32 == 0 { 127 } else { ((i * seed) % 120 - 60) as i8 }).collect();
+    let floats = numbers.iter().flat_map(|v| f32::from(*v).to_le_bytes()).collect();
+    (floats, numbers.iter().map(|v| *v as u8).collect())
+}
+
+#[test]
+fn gpu_says_what_it_is() {
+    let Some(gpu) = gpu() else { return };
+    println!(
+        "{:?}, {} bytes free, kernels for {}",
+        gpu.info(),
+        gpu.free_memory().unwrap(),
+        gpu.architecture()
+    );
+    let info = gpu.info();
+    assert!(!info.name.is_empty() && info.multiprocessors > 0 && info.l2 > 0 && info.shared >= 48 << 10);
+    assert!(gpu.free_memory().unwrap() <= info.memory);
+    assert!(gpu.architecture().starts_with(&format!("sm_{}", info.capability.0)));
+}
+
+#[test]
+fn gpu_that_is_not_there_is_refused() {
+    if gpu().is_none() {
+        return;
+    }
+    let why = Gpu::open(1000, jit().unwrap()).unwrap_err();
+    assert!(matches!(why, Error::Driver(_)) && why.to_string().contains("GPU 1000 of"), "{why}");
+}
+
+#[test]
+fn gpu_memory_begins_as_zero_and_comes_back() {
+    let Some(mut gpu) = gpu() else { return };
+    let bytes = 256 << 20;
+    for _ in 0..2 {
+        let memory = gpu.alloc(bytes).unwrap();
+        assert_eq!(memory % 256, 0);
+        assert!(read(&mut gpu, memory, bytes).iter().all(|b| *b == 0));
+        gpu.upload(memory, &noise(bytes, 1)).unwrap();
+    }
+    assert_ne!(gpu.alloc(0).unwrap(), 0);
+    // a second one on the same GPU is at home in the same context
+    let mut other = Gpu::open(0, jit().unwrap()).unwrap();
+    drop(gpu);
+    let memory = other.alloc(bytes).unwrap();
+    assert!(read(&mut other, memory, bytes).iter().all(|b| *b == 0), "what was there before shows through");
+    match other.alloc(1 << 50) {
+        Err(Error::Cuda { what, why }) => {
+            assert!(
+                what.contains("1125899906842624 bytes") && why.contains("OUT_OF_MEMORY"),
+                "{what}: {why}"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn gpu_copies_keep_every_byte_in_order() {
+    let Some(mut gpu) = gpu() else { return };
+    let bytes = (500 << 20) + 13;
+    let memory = gpu.alloc(bytes).unwrap();
+    let mut expected = noise(bytes, 7);
+    for _ in 0..3 {
+        let start = Instant::now();
+        gpu.upload(memory, &expected).unwrap();
+        read(&mut gpu, memory, 1);
+        println!("upload: {:.1} GB/s", bytes as f64 / start.elapsed().as_secs_f64() / 1e9);
+    }
+    assert!(read(&mut gpu, memory, bytes) == expected, "one large piece");
+    // many small ones, the later over the earlier, that go round both halves of the staging memory
+    for (i, size) in [1usize, 255, 256, 257, 4097, 3 << 20, 33 << 20].into_iter().cycle().take(50).enumerate()
+    {
+        let at = (i * 977_777) % (bytes - size);
+        let piece = noise(size, i as u64 + 100);
+        gpu.upload(memory + at as u64, &piece).unwrap();
+        expected[at..at + size].copy_from_slice(&piece);
+    }
+    assert!(read(&mut gpu, memory, bytes) == expected, "many pieces");
+    assert!(read(&mut gpu, memory + 5, 1000) == expected[5..1005], "a piece of them");
+    for bytes in [0, 60, 100, 250, 1001, 1 << 20] {
+        gpu.repeat(memory, &expected[..100], bytes).unwrap();
+        let mut repeated: Vec<u8> = expected[..100].iter().copied().cycle().take(bytes).collect();
+        repeated.extend(&read(&mut gpu, memory + bytes as u64, 100));
+        assert!(read(&mut gpu, memory, bytes + 100) == repeated, "{bytes} bytes of a pattern");
+        gpu.upload(memory, &expected[..bytes + 100]).unwrap();
+    }
+    assert!(read(&mut gpu, memory, 0).is_empty());
+}
+
+#[test]
+fn gpu_launches_and_replays_in_order() {
+    let Some(mut gpu) = gpu() else { return };
+    let (launch, q) = quantize(&mut gpu);
+    let x = launch.args[1];
+    for seed in [7, 11] {
+        let (floats, numbers) = whole_numbers(seed);
+        gpu.upload(x, &floats).unwrap();
+        gpu.launch(&launch).unwrap();
+        assert_eq!(read(&mut gpu, q, 288), numbers);
+    }
+    let recording = gpu.record(&[launch.clone(), launch.clone()]).unwrap();
+    assert_eq!(read(&mut gpu, q, 288), whole_numbers(11).1, "recording runs nothing");
+    let nothing = gpu.record(&[]).unwrap();
+    for seed in [13, 17, 19] {
+        let (floats, numbers) = whole_numbers(seed);
+        gpu.upload(x, &floats).unwrap();
+        gpu.replay(nothing).unwrap();
+        gpu.replay(recording).unwrap();
+        assert_eq!(read(&mut gpu, q, 288), numbers);
+    }
+    // from another thread
+    let (floats, numbers) = whole_numbers(23);
+    let mut gpu = std::thread::spawn(move || {
+        gpu.upload(x, &floats).unwrap();
+        gpu.replay(recording).unwrap();
+        gpu
+    })
+    .join()
+    .unwrap();
+    assert_eq!(read(&mut gpu, q, 288), numbers);
+}
+
+#[test]
+fn gpu_refusals_name_the_kernel() {
+    let Some(mut gpu) = gpu() else { return };
+    let (launch, q) = quantize(&mut gpu);
+    let refused = |result: Result<(), Error>| match result {
+        Err(Error::Cuda { what, why }) => {
+            assert!(what.contains("`quantize WIDTH=96") && why.contains("INVALID"), "{what}: {why}")
+        }
+        other => panic!("{other:?}"),
+    };
+    let much = Launch { shared: 1 << 20, ..launch.clone() };
+    refused(gpu.launch(&much));
+    assert!(gpu.record(&[launch.clone(), much]).is_err());
+    refused(gpu.launch(&Launch { block: 2048, ..launch.clone() }));
+    // and it still works, with all the shared memory that a block may have
+    let (floats, numbers) = whole_numbers(29);
+    gpu.upload(launch.args[1], &floats).unwrap();
+    let shared = gpu.info().shared;
+    gpu.launch(&Launch { shared, ..launch }).unwrap();
+    assert_eq!(read(&mut gpu, q, 288), numbers);
+}
