@@ -55,35 +55,36 @@ fn complaints(case: &Case, architecture: &str, log: &str) -> Vec<String> {
     warnings.chain(much).chain(spills).collect()
 }
 
-/// A cell of the table, and what is wrong.
-fn tried(nvrtc: &Nvrtc, case: &Case, architecture: &str) -> (String, Vec<String>) {
-    match nvrtc.compile(&case.unit, architecture) {
-        Ok(compiled) => {
-            let cell = Needs::read(&compiled.log)
-                .map(|n| format!("{} {} {}", n.registers, n.shared + case.shared, n.spilled));
-            (cell.unwrap_or_default(), complaints(case, architecture, &compiled.log))
-        }
-        Err(e) => ("-".into(), vec![e.to_string()]),
+/// A kernel's line of the table, and what is wrong with it.
+fn tried(nvrtc: &Nvrtc, case: &Case) -> (String, Vec<String>) {
+    let (mut line, mut wrong) = (String::new(), Vec::new());
+    for architecture in ARCHITECTURES {
+        let compiled = nvrtc.compile(&case.unit, architecture);
+        let needs = compiled.as_ref().ok().and_then(|c| Needs::read(&c.log));
+        let cell = needs.map(|n| format!("{} {} {}", n.registers, n.shared + case.shared, n.spilled));
+        line += &format!("{:>14}", cell.unwrap_or_default());
+        let found = match compiled {
+            Ok(compiled) => complaints(case, architecture, &compiled.log),
+            Err(e) => vec![e.to_string()],
+        };
+        wrong.extend(found.iter().map(|c| format!("{} on {architecture}: {c}", case.unit.label())));
     }
+    (format!("{line}  {}", case.unit.label()), wrong)
 }
 
 #[test]
 fn every_kernel_compiles_for_every_architecture() {
     let Some(nvrtc) = nvrtc() else { return };
     let units = units().expect("all models can be lowered");
-    let mut table = vec![[const { String::new() }; ARCHITECTURES.len()]; units.len()];
+    println!("{nvrtc}, {} kernels: registers, bytes of shared memory, bytes spilled", units.len());
+    println!("{}  kernel", ARCHITECTURES.map(|a| format!("{a:>14}")).concat());
+    let left = Mutex::new(units.iter());
+    let next = || left.lock().unwrap().next();
     let wrong = Mutex::new(Vec::new());
-    let cells = units.iter().zip(&mut table).flat_map(|(case, row)| {
-        row.iter_mut().zip(ARCHITECTURES).map(move |(cell, architecture)| (case, architecture, cell))
-    });
-    let cells = Mutex::new(cells);
-    let next = || cells.lock().unwrap().next();
     let work = || {
-        while let Some((case, architecture, cell)) = next() {
-            let (text, complaints) = tried(&nvrtc, case, architecture);
-            *cell = text;
-            let complaints =
-                complaints.iter().map(|c| format!("{} on {architecture}: {c}", case.unit.label()));
+        while let Some(case) = next() {
+            let (line, complaints) = tried(&nvrtc, case);
+            println!("{line}");
             wrong.lock().unwrap().extend(complaints);
         }
     };
@@ -92,11 +93,6 @@ fn every_kernel_compiles_for_every_architecture() {
             scope.spawn(work);
         }
     });
-    println!("{nvrtc}: registers, bytes of shared memory, bytes spilled");
-    println!("{}  kernel", ARCHITECTURES.map(|a| format!("{a:>14}")).concat());
-    for (case, row) in units.iter().zip(&table) {
-        println!("{}  {}", row.iter().map(|c| format!("{c:>14}")).collect::<String>(), case.unit.label());
-    }
     let wrong = wrong.into_inner().unwrap();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
