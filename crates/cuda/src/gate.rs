@@ -26,7 +26,7 @@ pub struct Case {
 /// Presets, and how many layers show all their kinds.
 const MODELS: [(&str, u32); 4] = [("glm-5", 5), ("glm-4.5-air", 3), ("deepseek-v3", 5), ("llama-3-8b", 2)];
 
-/// A model's program over some ranks on one device, of few layers and long contexts.
+/// The program of a model's first rank of some, of few layers and long contexts.
 ///
 /// # Errors
 /// If there is no such preset, or it can't be cut that way.
@@ -43,7 +43,8 @@ pub fn program(
     let recipe = Recipe::find("ud-q4_k_xl").map_err(wrong)?;
     let header = preset.header(recipe, Options::default()).map_err(wrong)?;
     let description = arch::describe(&header.hyper);
-    let plans = plan(&description, &|name| header.tensor(name), ranks).map_err(wrong)?;
+    let mut plans = plan(&description, &|name| header.tensor(name), ranks).map_err(wrong)?;
+    plans.truncate(1);
     let context = 131_072;
     let layout = StepLayout::new(rows, context);
     lower(&plans, Choices { layout, context, fast, tile: tile as u32, fuse: true })
@@ -74,6 +75,7 @@ pub fn units() -> Result<Vec<Case>> {
     }
     let transposed = sizes("transposed").quant(QuantType::Q8_0).int("ROW_BYTES", 544);
     units.insert(transposed.int("HEADS", 16).int("COLS", 512).int("OUTS", 512));
+    units.insert(sizes("sum").int("WIDTH", 6144).int("RANKS", 8));
     units.insert(sizes("pointwise").int("WIDTH", 4096).int("WHAT", "COPY"));
     Ok(units.into_iter().map(|unit| Case { unit, shared: 0 }).collect())
 }

@@ -3,13 +3,13 @@
 // ADDENDS = 2 or 3: first x = first + (second + third), which is the stream with what was added to it. ROUND: the output
 // also comes rounded (common/round.cuh).
 // A thread holds its elements in registers, so that all loads are under way together.
-// Grid: RUNS, 1, rows; THREADS threads. Bytes: 8 an element, 4 for each addend, 1.5 rounded.
+// Grid: RUNS, 1, rows; BLOCK threads. Bytes: 8 an element, 4 for each addend, 1.5 rounded.
 #include "common/round.cuh"
 #include "common/step.cuh"
 
-#define EACH ((WIDTH + THREADS - 1) / THREADS)
+#define EACH ((WIDTH + BLOCK - 1) / BLOCK)
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(BLOCK)
     run(const int* step, float* x, const float* w, const float* b, float* out, int* spoiled, const int* op,
         const float* first, const float* second, const float* third, i8* q, float4* s) {
     int i = blockIdx.z;
@@ -19,7 +19,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     bool bad = false;
 #pragma unroll
     for (int e = 0; e < EACH; e++) {
-        int k = threadIdx.x + THREADS * e;
+        int k = threadIdx.x + BLOCK * e;
         bool in = k < WIDTH;
         scale[e] = in ? w[k] : 0;
 #if ADDENDS
@@ -32,22 +32,22 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
 #pragma unroll
     for (int e = 0; e < EACH; e++) {
-        if (ADDENDS && threadIdx.x + THREADS * e < WIDTH) x[at + threadIdx.x + THREADS * e] = v[e];
+        if (ADDENDS && threadIdx.x + BLOCK * e < WIDTH) x[at + threadIdx.x + BLOCK * e] = v[e];
         bad |= !(fabsf(v[e]) < INFINITY_F);
         sum += v[e];
     }
     if (bad) atomicMin(spoiled + i, *op);
-    if (!RMS) mean = block_sum<THREADS>(sum) / WIDTH;
+    if (!RMS) mean = block_sum<BLOCK>(sum) / WIDTH;
 #pragma unroll
     for (int e = 0; e < EACH; e++) {
-        float off = threadIdx.x + THREADS * e < WIDTH ? v[e] - mean : 0;
+        float off = threadIdx.x + BLOCK * e < WIDTH ? v[e] - mean : 0;
         square += off * off;
     }
-    float root = sqrtf(block_sum<THREADS>(square) / WIDTH + EPS);
+    float root = sqrtf(block_sum<BLOCK>(square) / WIDTH + EPS);
     // when the sum is there, all has been read: the output may lie where an addend lay
 #pragma unroll
     for (int e = 0; e < EACH; e++) {
-        int k = threadIdx.x + THREADS * e;
+        int k = threadIdx.x + BLOCK * e;
         if (k >= WIDTH) break;
         float y = (v[e] - mean) / root * scale[e];
         if (!RMS) y += b[k];

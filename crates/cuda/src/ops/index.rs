@@ -19,5 +19,5 @@ pub(crate) fn index(l: &mut Lower<'_>, heads: usize, width: usize, keep: usize, 
     l.call(unit, [Axis::Blocks(blocks), Axis::Blocks(1), Axis::Rows(1)], 256, args);
     let unit = l.unit("select").int("KEEP", keep).int("CONTEXT", context);
     let grid = [Axis::Blocks(1), Axis::Blocks(1), Axis::Rows(1)];
-    l.call(unit, grid, 1024, vec![Slot::Step, scores, l.output(0)]);
+    l.call(unit, grid, 512, vec![Slot::Step, scores, l.output(0)]);
 }

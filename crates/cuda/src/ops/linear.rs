@@ -76,8 +76,8 @@ fn best(l: &mut Lower<'_>, logits: Slot) {
     let (first, last) = (unit(0), unit(1));
     let found = l.program.scratch(Scratch::Found(l.rank), rows * size_of::<Found>());
     let grid = |blocks| [Axis::Blocks(blocks as u32), Axis::Blocks(1), Axis::Rows(1)];
-    l.call(first, grid(chunks), 1024, vec![Slot::Step, logits, list.clone()]);
-    l.call(last, grid(chunks.min(1)), 1024, vec![Slot::Step, list, found]);
+    l.call(first, grid(chunks), 512, vec![Slot::Step, logits, list.clone()]);
+    l.call(last, grid(chunks.min(1)), 512, vec![Slot::Step, list, found]);
 }
 
 /// What is made of the products.

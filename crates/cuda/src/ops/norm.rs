@@ -19,7 +19,7 @@ fn norm(l: &mut Lower<'_>, width: usize, eps: f32, rms: bool) {
     let unit = unit.int("RMS", u8::from(rms)).int("ADDENDS", addends.len()).int("ROUND", u8::from(round));
     // rows are few: a wide one gets all the threads that a block may have
     let threads = if width >= 2048 { 1024 } else { 256 };
-    let unit = unit.int("THREADS", threads);
+    let unit = unit.int("BLOCK", threads);
     let op = l.program.constant(&[f32::from_bits(l.at as u32)]);
     let bias = if rms { Slot::None } else { l.weight(1) };
     let mut args = vec![Slot::Step, l.input(0), l.weight(0), bias, l.output(0), Slot::Spoiled, op];

@@ -196,17 +196,6 @@ static inline unsigned __ballot_sync(unsigned, int v) {
     for (int l = 0; l < 32 && l < live; l++) r |= (unsigned)(!shim.done[me / 32 * 32 + l] && lanes[l]) << l;
     return r;
 }
-template <class T>
-static unsigned __match_any_sync(unsigned, T v) {
-    int me = shim.current;
-    uint64_t* lanes = shim.lanes[me / 32][shim.turn[me]++ % 2];
-    lanes[me % 32] = (uint64_t)v;
-    __syncwarp();
-    unsigned r = 0;
-    int live = shim.threads - me / 32 * 32;
-    for (int l = 0; l < 32 && l < live; l++) r |= (unsigned)(!shim.done[me / 32 * 32 + l] && lanes[l] == (uint64_t)v) << l;
-    return r;
-}
 static inline int __any_sync(unsigned m, int v) { return __ballot_sync(m, v) != 0; }
 
 // The sums and maxima of common/reduce.cuh, in the same order, with one exchange instead of five.

@@ -19,43 +19,45 @@ DI int before(int is, int& total) {
     return sum;
 }
 
-// The bin, from the last one down, in which the count reaches `wanted`, and how many lie above it. For the first warp.
-DI void reach(const int* histogram, int wanted, int* bin, int* above) {
-    int lane = threadIdx.x, own = 0, sum;
+// The bin, from the last one down, in which the count reaches `wanted`, and how many lie above it. Every warp finds it.
+DI int reach(const int* histogram, int wanted, int& above) {
+    int lane = threadIdx.x % 32, own = 0, sum, found = -1, before = 0;
 #pragma unroll
     for (int b = 0; b < 8; b++) own += histogram[255 - 8 * lane - b];
     sum = own;
     for (int o = 1; o < 32; o <<= 1) {
         int other = __shfl_up_sync(~0u, sum, o);
-        if (lane >= o) sum += other;
+        sum += lane >= o ? other : 0;
     }
     sum -= own;
-    if (sum >= wanted || sum + own < wanted) return;
-    int b = 255 - 8 * lane;
-    while (sum + histogram[b] < wanted) sum += histogram[b--];
-    *bin = b;
-    *above = sum;
+#pragma unroll
+    for (int b = 0; b < 8; b++) {
+        int here = histogram[255 - 8 * lane - b];
+        bool reaches = sum < wanted && wanted <= sum + here;
+        found = reaches ? 255 - 8 * lane - b : found;
+        before = reaches ? sum : before;
+        sum += here;
+    }
+    int with = 31 - __clz((int)__ballot_sync(~0u, found >= 0));
+    above = __shfl_sync(~0u, before, with);
+    return __shfl_sync(~0u, found, with);
 }
 
 // Of `count` keys the least of the `keep` largest, and how many equal to it are kept. There are more than `keep`.
 template <int THREADS, class Key>
 DI u32 least_kept(int count, int keep, Key key, int& equals) {
-    __shared__ int histogram[256], digit, above;
+    __shared__ int histogram[256];
     u32 least = 0, mask = 0;
     equals = keep; // of those that share the digits found so far
     for (int shift = 24; shift >= 0; shift -= 8) {
         for (int b = threadIdx.x; b < 256; b += THREADS) histogram[b] = 0;
         __syncthreads();
-        for (int base = 0; base < count; base += THREADS) {
-            int t = base + threadIdx.x;
-            u32 k = t < count ? key(t) : 0;
-            int bin = t < count && (k & mask) == least ? (int)(k >> shift & 255) : 256;
-            // scores are alike: one lane adds for all that share its bin
-            u32 same = __match_any_sync(~0u, bin);
-            if (bin < 256 && (same & ((1u << threadIdx.x % 32) - 1)) == 0) atomicAdd(&histogram[bin], __popc(same));
+        for (int t = threadIdx.x; t < count; t += THREADS) {
+            u32 k = key(t);
+            if ((k & mask) == least) atomicAdd(&histogram[k >> shift & 255], 1);
         }
         __syncthreads();
-        if (threadIdx.x < 32) reach(histogram, equals, &digit, &above);
+        int above, digit = reach(histogram, equals, above);
         __syncthreads();
         least |= (u32)digit << shift;
         mask |= 255u << shift;
