@@ -12,8 +12,9 @@ use shardwright_cuda::nvrtc::Nvrtc;
 use shardwright_cuda::unit::Unit;
 
 const ARCHITECTURES: [&str; 7] = ["sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a"];
-/// Kernels that may keep registers in memory: stem and architecture, each with its reason beside it.
-const SPILLS: &[(&str, &str)] = &[];
+/// Kernels that may spill, on which architecture and how many bytes, stored and loaded. These have registers left: the compiler
+/// keeps a word or two over the loop, for Q5_K and for IQ1_M.
+const SPILLS: &[(&str, &str, u32)] = &[("down", "sm_80", 16), ("linear", "sm_86", 8), ("linear", "sm_89", 8)];
 /// The most shared memory that a block can have on each of them.
 const SHARED: u32 = 99 << 10;
 
@@ -50,8 +51,9 @@ fn complaints(case: &Case, architecture: &str, log: &str) -> Vec<String> {
     };
     let shared = needs.shared + case.shared;
     let much = (shared > SHARED).then(|| format!("{shared} bytes of shared memory, {SHARED} is the most"));
-    let may_spill = SPILLS.contains(&(case.unit.stem, architecture));
-    let spills = (needs.spilled > 0 && !may_spill).then(|| format!("{} bytes spilled", needs.spilled));
+    let here = |spill: &&(&str, &str, u32)| (spill.0, spill.1) == (case.unit.stem, architecture);
+    let most = SPILLS.iter().find(here).map_or(0, |spill| spill.2);
+    let spills = (needs.spilled > most).then(|| format!("{} bytes spilled", needs.spilled));
     warnings.chain(much).chain(spills).collect()
 }
 

@@ -13,6 +13,21 @@ use shardwright_model::op::Description;
 use shardwright_model::plan::RankPlan;
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// Is there a GPU that can be used? A driver without a compiler is worth a word.
+pub(crate) fn found() -> bool {
+    match Gpu::list().map(|_| Nvrtc::find()) {
+        Ok(Ok(_)) => true,
+        Ok(Err(e)) => {
+            log::warn!("the GPU is not used: {e}");
+            false
+        }
+        Err(e) => {
+            log::debug!("{e}");
+            false
+        }
+    }
+}
+
 /// What runs the plans' steps on GPU `index`, after seeing that they fit.
 pub(crate) fn executor(
     index: usize,

@@ -63,7 +63,8 @@ pub(crate) struct BackendArgs {
     #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     tp: u32,
-    /// auto, cpu or cuda[:i]. auto is the CPU; on a GPU all ranks run one after the other.
+    /// auto, cpu or cuda[:i]. auto is a GPU, if there is one, to talk with a model, and the CPU to measure it; on a GPU all
+    /// ranks run one after the other.
     #[arg(long, default_value = "auto")]
     device: Device,
     /// How the CPU computes: f32 is exact and slow, q8 rounds activations to 8 bits in front of every matrix, auto
@@ -111,7 +112,7 @@ impl BackendArgs {
     pub(crate) fn tolerance(&self) -> f64 {
         match (self.rounds(), self.tp, &self.device) {
             (true, ..) => 0.5,
-            (false, 1, Device::Cpu) => 0.0,
+            (false, 1, Device::Auto | Device::Cpu) => 0.0,
             (false, ..) => 1e-4,
         }
     }
@@ -128,6 +129,8 @@ enum Rounding {
 /// `--device`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Device {
+    /// A GPU to talk with a model, if there is one.
+    Auto,
     Cpu,
     /// The GPUs with these numbers.
     Cuda(Vec<u32>),
@@ -139,7 +142,8 @@ impl FromStr for Device {
     fn from_str(s: &str) -> Result<Device, String> {
         let indices = |list: &str| list.split(',').map(|i| i.parse().ok()).collect::<Option<Vec<u32>>>();
         let cuda = match s.split_once(':') {
-            None if s == "auto" || s == "cpu" => return Ok(Device::Cpu),
+            None if s == "auto" => return Ok(Device::Auto),
+            None if s == "cpu" => return Ok(Device::Cpu),
             None if s == "cuda" => Some(vec![0]),
             Some(("cuda", list)) => indices(list),
             _ => None,
@@ -354,18 +358,25 @@ impl Opened {
         let find = |name: &str| self.reader.tensor(name);
         let plans = plan(&trunk, &find, args.tp as usize).with_context(|| name(&self.reader))?;
         let blocks = tokens.div_ceil(BLOCK);
-        if let Device::Cuda(indices) = &args.device {
-            let [index] = indices[..] else {
-                bail!("a model runs on one GPU; `--device cuda:{}` names several", list(indices))
-            };
+        let on_gpu = |index: u32| {
             let options = self.cuda_options(args, size, blocks)?;
-            return gpu::executor(
-                index as usize,
-                &self.reader,
-                (&trunk, plans),
-                &options,
-                !args.no_memory_check,
-            );
+            let trunk = (&trunk, plans.clone());
+            gpu::executor(index as usize, &self.reader, trunk, &options, !args.no_memory_check)
+        };
+        match &args.device {
+            Device::Cuda(indices) => match indices[..] {
+                [index] => return on_gpu(index),
+                _ => bail!("a model runs on one GPU; `--device cuda:{}` names several", list(indices)),
+            },
+            // what measures runs where it is exact in every bit
+            Device::Auto if args.activations.is_some() && gpu::found() => match on_gpu(0) {
+                Ok(executor) => return Ok(executor),
+                Err(e) => log::warn!("the GPU is not used: {e:#}"),
+            },
+            Device::Auto | Device::Cpu => {}
+        }
+        if self.dummy {
+            bail!("a dummy model's weights are made up on a GPU; add `--device cuda`");
         }
         let needs = self.needs(
             &trunk,
@@ -379,9 +390,6 @@ impl Opened {
         log::debug!("{needs}");
         if !args.no_memory_check {
             needs.check(available_memory())?;
-        }
-        if self.dummy {
-            bail!("a dummy model's weights are made up on a GPU; add `--device cuda`");
         }
         let options = CpuOptions {
             threads: threads(args),
@@ -525,7 +533,7 @@ mod tests {
         let check = |text: &str, expected: Option<Device>| {
             assert_eq!(text.parse::<Device>().ok(), expected, "{text}");
         };
-        check("auto", Some(Device::Cpu));
+        check("auto", Some(Device::Auto));
         check("cpu", Some(Device::Cpu));
         check("cuda", Some(Device::Cuda(vec![0])));
         check("cuda:0,3", Some(Device::Cuda(vec![0, 3])));

@@ -229,6 +229,7 @@ impl Device for Gpu {
     }
 
     fn repeat(&mut self, to: u64, pattern: &[u8], bytes: usize) -> Result<()> {
+        assert!(!pattern.is_empty(), "a pattern has bytes");
         self.upload(to, &pattern[..pattern.len().min(bytes)])?;
         let mut done = pattern.len();
         while done < bytes {
