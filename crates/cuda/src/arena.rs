@@ -1,6 +1,6 @@
 //! Where everything of a description lies on a device, and a program with its places filled in.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use shardwright_model::exec::BLOCK;
 use shardwright_model::plan::{Place, RankPlan};
@@ -93,7 +93,8 @@ impl Arena {
 pub(crate) struct Bound {
     calls: Vec<(Call, Kernel, Vec<u64>)>,
     pub(crate) ends: Vec<usize>,
-    recordings: HashMap<u32, Recording>,
+    /// By the rows of the step that was recorded.
+    recordings: BTreeMap<u32, Recording>,
 }
 
 impl Bound {
@@ -115,7 +116,7 @@ impl Bound {
             let kernel = kernels[call.unit];
             Ok((call, kernel, args))
         });
-        Ok(Bound { calls: calls.collect::<Result<_>>()?, ends: program.ends, recordings: HashMap::new() })
+        Ok(Bound { calls: calls.collect::<Result<_>>()?, ends: program.ends, recordings: BTreeMap::new() })
     }
 
     fn launch(&self, at: usize, rows: u32) -> Launch {
@@ -131,10 +132,10 @@ impl Bound {
         Ok(())
     }
 
-    /// Runs the whole step.
+    /// Runs the whole step. A recording of more rows does too: a kernel's blocks look how many rows there are.
     pub(crate) fn run(&self, device: &mut dyn Device, rows: u32) -> Result<()> {
-        match self.recordings.get(&rows) {
-            Some(recording) => device.replay(*recording),
+        match self.recordings.range(rows..).next() {
+            Some((_, recording)) => device.replay(*recording),
             None => (0..self.calls.len()).try_for_each(|at| device.launch(&self.launch(at, rows))),
         }
     }

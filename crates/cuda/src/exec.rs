@@ -34,7 +34,7 @@ pub struct CudaOptions {
     pub tiles: Vec<u32>,
     /// Are the weights made up, because the file has none?
     pub dummy: bool,
-    /// Numbers of rows whose steps are recorded once and replayed.
+    /// Numbers of rows for which a step is recorded; one of fewer rows replays the next.
     pub recorded: Vec<u32>,
 }
 
