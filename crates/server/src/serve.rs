@@ -62,7 +62,10 @@ pub fn serve(
         let what = what.to_owned();
         move |why| Error::System { what, why }
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    // texts are read and rendered off the runtime's own threads: more of them than cores only take turns, and each keeps memory
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut threads = tokio::runtime::Builder::new_multi_thread();
+    let runtime = threads.max_blocking_threads((2 * cores).max(4)).enable_all().build();
     let runtime = runtime.map_err(system("no threads to be had"))?;
     let result = runtime.block_on(async {
         let mut signals = Signals::new().map_err(system("cannot listen for signals"))?;
