@@ -40,6 +40,7 @@ fn check_vectors(vectors: &Path, model: &Path) {
         let parsed = row.get("ids_parse_special").map_or_else(|| plain.clone(), ids);
         for (special, expected) in [(Special::AsText, plain), (Special::Parse, parsed)] {
             let got = tokenizer.encode(text, special).unwrap();
+            assert!(tokenizer.least(text) <= got.len(), "{text:?} {special:?}");
             if got != expected {
                 wrong.push(format!("{text:?} {special:?}: {got:?}, expected {expected:?}"));
             }
@@ -190,12 +191,33 @@ fn t3_long_inputs_take_near_linear_time() {
             let start = busy();
             let ids = tokenizer.encode(text, Special::Parse).unwrap();
             let spent = busy() - start;
+            let least = tokenizer.least(text);
+            assert!((10_000..=ids.len()).contains(&least), "{name}: {least} of {}", ids.len());
             let head: String = text.chars().take(3).collect();
             println!("{name}: {} bytes of {head:?} in {spent:?}", text.len());
             assert!(spent < Duration::from_secs(3), "{name}: {} x {head:?} took {spent:?}", text.len());
             assert_eq!(tokenizer.decode(&ids, true).unwrap(), text.as_bytes(), "{name} {head:?}");
         }
     }
+}
+
+#[test]
+fn the_least_number_of_tokens_is_known_beforehand() {
+    let check = |tokenizer: &Tokenizer, text: &str, least: usize| {
+        assert_eq!(tokenizer.least(text), least, "{text}");
+        assert!(tokenizer.encode(text, Special::Parse).unwrap().len() >= least, "{text}");
+    };
+    let vocabulary = Vocabulary::new("glm4").merges(&[("a", "a"), ("aa", "aa"), ("b", "é")]);
+    let tokenizer = vocabulary.specials(&["<|x|>"]).tokenizer();
+    check(&tokenizer, "", 0);
+    check(&tokenizer, "aaaaaaaa", 2);
+    check(&tokenizer, "aaaaaaaaa", 3);
+    check(&tokenizer, "bébé", 2);
+    check(&tokenizer, "cccc", 4);
+    check(&tokenizer, "<|x|><|x|>", 2);
+    let spm = Vocabulary::new("default").sentence_piece(&["▁▁", "▁▁▁▁"]).tokenizer();
+    check(&spm, "▁▁▁▁▁▁▁▁", 2);
+    check(&spm, "a", 1);
 }
 
 #[test]
@@ -276,10 +298,13 @@ proptest! {
         ALL.with(|all| {
             for tokenizer in all {
                 for text in [&text, &spaced] {
+                    let marked = format!("{text}▁▁a▁");
+                    assert!(tokenizer.least(&marked) <= tokenizer.encode(&marked, Special::Parse).unwrap().len());
                     // SentencePiece cannot tell its own mark from a space.
                     let text = text.replace('▁', "_");
                     for special in [Special::AsText, Special::Parse] {
                         let ids = tokenizer.encode(&text, special).unwrap();
+                        assert!(tokenizer.least(&text) <= ids.len());
                         assert_eq!(tokenizer.decode(&ids, true).unwrap(), text.as_bytes());
                     }
                 }

@@ -1,5 +1,7 @@
 //! SentencePiece (`llama` in files): characters merged by the score of the joint token, bytes where nothing fits.
 
+use std::borrow::Cow;
+
 use shardwright_gguf::Meta;
 
 use super::merge::{Part, merge};
@@ -7,6 +9,17 @@ use super::vocab::{Kind, Vocab};
 use crate::error::{Error, Result};
 
 const SCORES: &str = "tokenizer.ggml.scores";
+
+/// Most bytes of a text that the one token for everything unknown stands for: a character.
+pub(crate) const UNKNOWN: usize = 4;
+
+/// All bytes of texts that a token, as the file spells it, may stand for.
+pub(crate) fn covered(spelled: &[u8]) -> Cow<'_, [u8]> {
+    match String::from_utf8_lossy(spelled).contains('▁') {
+        true => [spelled, b" "].concat().into(),
+        false => spelled.into(),
+    }
+}
 
 /// Scores and byte tokens of a file.
 #[derive(Debug)]
