@@ -136,7 +136,7 @@ class Load:
         """A client that promises a body and goes before it has sent all of it."""
         host, port = self.base.removeprefix("http://").split(":")
         _, writer = await asyncio.open_connection(host, int(port))
-        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 900\r\n\r\n{")
+        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 900\r\n\r\n{")
         await writer.drain()
         await asyncio.sleep(self.random.uniform(0, 0.2))
         writer.transport.abort()

@@ -1,6 +1,7 @@
 //! Grammars that an answer must keep to: JSON schemas, regular expressions, Lark grammars, by way of `llguidance`.
 
 use crate::guide::{Allowed, Guide};
+use crate::regex::empty_copies;
 use crate::{Error, Result};
 use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::toktrie::{ApproximateTokEnv, SimpleVob, TokEnv, TokRxInfo, TokTrie};
@@ -23,6 +24,9 @@ const DEEPEST: usize = 100;
 /// Most different references in a schema: a parser descends as deep as they lead on from one to the next.
 const MOST_REFERENCES: usize = 2000;
 
+/// Most copies of what may be empty in a regular expression.
+const MOST_EMPTY_COPIES: usize = 500;
+
 /// Stack of the thread that compiles: several times what the deepest grammar that is taken was seen to use.
 const STACK: usize = 256 << 20;
 
@@ -42,7 +46,7 @@ pub enum Grammar {
     JsonSchema(Json),
     /// A regular expression for the whole answer.
     Regex(String),
-    /// A grammar in `llguidance`'s variant of Lark. `<name>` stands for a control token of that name.
+    /// A grammar in `llguidance`'s variant of Lark. `<name>` stands for a control token, or a mark, of that name.
     Lark(String),
 }
 
@@ -71,11 +75,16 @@ impl fmt::Debug for Grammars {
 }
 
 impl Grammars {
-    /// For the tokens of a model with `vocab` of them. Takes a moment: a table of all tokens is made.
+    /// For the tokens of a model with `vocab` of them, of which `marks` are never text: like control tokens they come
+    /// where a grammar names them, and nowhere else. Takes a moment: a table of all tokens is made.
     ///
     /// # Errors
     /// The vocabulary has no end token, or does not fit the model's.
-    pub fn new(tokenizer: &Tokenizer, vocab: usize) -> Result<Grammars> {
+    pub fn new(
+        tokenizer: &Tokenizer,
+        vocab: usize,
+        marks: impl IntoIterator<Item = u32>,
+    ) -> Result<Grammars> {
         let unusable = |why: String| Error::Grammar { kind: "vocabulary", why };
         let ends = tokenizer.end_tokens();
         let Some(&end) = ends.first() else {
@@ -85,7 +94,8 @@ impl Grammars {
             return Err(unusable(format!("an end token is not among the model's {vocab}")));
         }
         let ids = u32::try_from(vocab).map_err(|_| unusable(format!("{vocab} tokens are too many")))?;
-        let words: Vec<Vec<u8>> = (0..ids).map(|id| word(tokenizer, id)).collect();
+        let marks: BTreeSet<u32> = marks.into_iter().collect();
+        let words: Vec<Vec<u8>> = (0..ids).map(|id| word(tokenizer, id, &marks)).collect();
         let trie = TokTrie::from(&TokRxInfo::new(ids, end), &words).with_eos_tokens(ends);
         let env: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
         let mut factory = ParserFactory::new_simple(&env).map_err(|e| unusable(one_line(&e)))?;
@@ -150,11 +160,11 @@ fn compile(factory: &ParserFactory, grammar: Grammar) -> Result<Box<dyn Guide>> 
 }
 
 /// The bytes of a token as a grammar sees it; none for what must never be said.
-fn word(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
+fn word(tokenizer: &Tokenizer, id: u32, marks: &BTreeSet<u32>) -> Vec<u8> {
     let bytes = tokenizer.token_bytes(id);
     if tokenizer.unusable_tokens().binary_search(&id).is_ok() {
         Vec::new()
-    } else if tokenizer.is_control(id) {
+    } else if tokenizer.is_control(id) || marks.contains(&id) {
         [&[TokTrie::SPECIAL_TOKEN_MARKER], bytes].concat()
     } else {
         bytes.to_vec()
@@ -171,29 +181,47 @@ impl Grammar {
     }
 
     fn check_size(&self) -> std::result::Result<(), String> {
-        let (bytes, depth, references) = match self {
-            Grammar::JsonSchema(schema) => {
-                let (depth, references) = measure(schema);
-                (schema.to_string().len(), depth, references)
+        let size = match self {
+            Grammar::JsonSchema(schema) => measure(schema),
+            Grammar::Regex(text) | Grammar::Lark(text) => {
+                Measured { bytes: text.len(), depth: text_depth(text), ..Measured::default() }
             }
-            Grammar::Regex(text) | Grammar::Lark(text) => (text.len(), text_depth(text), 0),
         };
+        let Measured { bytes, depth, references, patterns } = size;
         if references > MOST_REFERENCES {
             return Err(format!("it has {references} different references, more than {MOST_REFERENCES}"));
         }
         if bytes > MOST_BYTES {
             return Err(format!("it has {bytes} bytes, more than {MOST_BYTES}"));
         }
-        match depth > DEEPEST {
-            true => Err(format!("it nests {depth} deep, more than {DEEPEST}")),
-            false => Ok(()),
+        if depth > DEEPEST {
+            return Err(format!("it nests {depth} deep, more than {DEEPEST}"));
+        }
+        let expressions = if let Grammar::Regex(text) = self { vec![text.as_str()] } else { patterns };
+        match expressions.into_iter().map(empty_copies).max() {
+            Some(copies) if copies > MOST_EMPTY_COPIES => {
+                Err(format!("it repeats what may be empty {copies} times, more than {MOST_EMPTY_COPIES}"))
+            }
+            _ => Ok(()),
         }
     }
 }
 
-/// How deep a schema nests, and how many different references it has.
-fn measure(schema: &Json) -> (usize, usize) {
-    let (mut deepest, mut references) = (0, BTreeSet::new());
+/// How large a grammar is.
+#[derive(Default)]
+struct Measured<'a> {
+    bytes: usize,
+    /// How deep it nests.
+    depth: usize,
+    /// Different references.
+    references: usize,
+    /// Regular expressions within it.
+    patterns: Vec<&'a str>,
+}
+
+/// How large a schema is.
+fn measure(schema: &Json) -> Measured<'_> {
+    let (mut deepest, mut references, mut patterns) = (0, BTreeSet::new(), Vec::new());
     let mut left = vec![(schema, 1)];
     while let Some((json, depth)) = left.pop() {
         deepest = deepest.max(depth);
@@ -201,12 +229,13 @@ fn measure(schema: &Json) -> (usize, usize) {
             Json::Array(items) => left.extend(items.iter().map(|item| (item, depth + 1))),
             Json::Object(fields) => {
                 references.extend(fields.get("$ref").and_then(Json::as_str));
+                patterns.extend(fields.get("pattern").and_then(Json::as_str));
                 left.extend(fields.values().map(|value| (value, depth + 1)));
             }
             _ => {}
         }
     }
-    (deepest, references.len())
+    Measured { bytes: schema.to_string().len(), depth: deepest, references: references.len(), patterns }
 }
 
 /// Brackets open at a time, at most; those that stand for themselves are counted too.

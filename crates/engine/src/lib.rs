@@ -10,6 +10,7 @@ pub mod options;
 mod pace;
 pub mod pager;
 pub mod reader;
+mod regex;
 pub mod request;
 pub mod sample;
 mod scheduler;

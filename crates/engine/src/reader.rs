@@ -56,6 +56,15 @@ impl Reader {
         }
     }
 
+    /// From now on, do stop strings that become complete end the answer? At first they do.
+    pub fn heed_stops(&mut self, heed: bool) {
+        match &mut self.0 {
+            Form::Ids => {}
+            Form::Text { decoder, .. } => decoder.heed(heed),
+            Form::Reply { reader, .. } => reader.heed(heed),
+        }
+    }
+
     /// Has a stop string ended the answer?
     pub fn stopped(&self) -> bool {
         match &self.0 {

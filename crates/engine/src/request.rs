@@ -7,6 +7,7 @@ use crate::sample::{Choice, Logprobs, Sampling};
 use crate::{Error, Result};
 use shardwright_model::exec::Limits;
 use shardwright_text::reply::{Event, Message};
+use std::collections::BTreeSet;
 
 /// A prompt and how to continue it.
 #[derive(Debug)]
@@ -17,8 +18,8 @@ pub struct Request {
     pub sampling: Sampling,
     /// Most tokens of the answer; None = until the context is full.
     pub max_tokens: Option<usize>,
-    /// Go on after end tokens.
-    pub ignore_eos: bool,
+    /// Which tokens end the answer.
+    pub ending: Ending,
     /// Makes text of the answer, and knows its stop strings.
     pub reader: Reader,
     /// Says at each place of the answer which tokens may come next.
@@ -27,6 +28,24 @@ pub struct Request {
     pub prompt_logprobs: Option<usize>,
     /// Instead of an answer, the prompt's hidden state, pooled so.
     pub pooling: Option<Pooling>,
+}
+
+/// Which tokens end an answer, and from when on it may end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ending {
+    /// Go on after the model's end tokens.
+    pub ignore_eos: bool,
+    /// Tokens that end it beside those of the model.
+    pub tokens: BTreeSet<u32>,
+    /// No token and no stop string ends it before it has so many tokens.
+    pub min_tokens: usize,
+}
+
+impl Ending {
+    /// Does this token end the answer? `ends` are the model's.
+    pub(crate) fn is_end(&self, token: u32, ends: &BTreeSet<u32>) -> bool {
+        self.tokens.contains(&token) || !self.ignore_eos && ends.contains(&token)
+    }
 }
 
 /// How one hidden state is made of those of all tokens.
@@ -115,7 +134,7 @@ impl Request {
             prompt,
             sampling: Sampling::default(),
             max_tokens: None,
-            ignore_eos: false,
+            ending: Ending::default(),
             reader: Reader::ids(),
             guide: None,
             prompt_logprobs: None,

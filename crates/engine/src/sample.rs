@@ -1,7 +1,8 @@
 //! From logits to a token: seeded and pure.
 //!
 //! The order is fixed and the same for every backend:
-//! 1. `logit_bias` is added (clamped to ±100); `never` tokens are excluded, and those that the request's guide forbids.
+//! 1. `logit_bias` is added (clamped to ±100); `never` tokens are excluded, those that the request's guide forbids, and
+//!    end tokens as long as the answer must not end.
 //! 2. `repetition_penalty` p on every token of prompt and answer: a positive logit is divided by p, another multiplied.
 //! 3. `presence_penalty` and `frequency_penalty` x count are subtracted, for tokens of the answer only.
 //! 4. At temperature 0 the largest logit wins (the lowest id among equals), and the rest of the list does not apply.
@@ -14,7 +15,6 @@
 //! The draw depends on the seed and on how many tokens of the answer precede it, on nothing else.
 //! Logarithmic probabilities are those of the model itself, before step 1.
 
-use crate::guide::Allowed;
 use crate::{Error, Result};
 use shardwright_model::exec::{CANDIDATES, ExecError, RowOutput, Want};
 use std::cmp::Ordering;
@@ -176,19 +176,17 @@ impl Sampling {
     /// # Errors
     /// The row is not finite, or no token is left, or the row is not what [`Sampling::want`] asks for.
     pub fn choose(&self, row: &RowOutput, history: &History) -> Result<Option<Choice>> {
-        self.choose_among(row, history, None)
+        self.choose_among(row, history, |_| true)
     }
 
-    /// The same among the tokens that a guide allows.
+    /// The same among the tokens that are allowed.
     pub(crate) fn choose_among(
         &self,
         row: &RowOutput,
         history: &History,
-        allowed: Option<Allowed<'_>>,
+        allowed: impl Fn(u32) -> bool,
     ) -> Result<Option<Choice>> {
-        let may = |id: u32, logit: f64| {
-            logit.is_finite() && !self.never.contains(&id) && allowed.is_none_or(|a| a.contains(id))
-        };
+        let may = |id: u32, logit: f64| logit.is_finite() && !self.never.contains(&id) && allowed(id);
         if let RowOutput::Candidates { ids, logits, .. } = row
             && self.is_greedy()
             && self.logprobs.is_none()

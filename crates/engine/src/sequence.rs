@@ -211,9 +211,11 @@ impl Sequence {
         ends: &BTreeSet<u32>,
         parts: &mut impl FnMut(Part),
     ) -> Result<Option<Finish>> {
-        let Request { guide, sampling, .. } = &mut self.request;
+        let early = self.answered() < self.request.ending.min_tokens;
+        let Request { guide, sampling, ending, .. } = &mut self.request;
         let allowed = guide.as_mut().map(|guide| guide.allowed()).transpose()?;
-        let Some(choice) = sampling.choose_among(row, &self.history, allowed)? else {
+        let may = |id| allowed.is_none_or(|a| a.contains(id)) && !(early && ending.is_end(id, ends));
+        let Some(choice) = sampling.choose_among(row, &self.history, may)? else {
             // Run the row again: it writes the same cache row, and this time all logits come back.
             (self.needs_logits, self.cached) = (true, self.cached - 1);
             return Ok(None);
@@ -222,13 +224,14 @@ impl Sequence {
         self.needs_logits = false;
         self.history.push(choice.token);
         self.tokens.push(choice.token);
-        if ends.contains(&choice.token) && !self.request.ignore_eos {
+        if self.request.ending.is_end(choice.token, ends) {
             return Ok(Some(Finish::EndToken));
         }
         let complete = match &mut self.request.guide {
             Some(guide) => guide.accept(choice.token)?,
             None => false,
         };
+        self.request.reader.heed_stops(self.answered() > self.request.ending.min_tokens);
         let events = self.request.reader.push(choice.token);
         parts(Part::Token { choice, events });
         Ok(self.finish().or(complete.then_some(Finish::EndToken)))

@@ -8,7 +8,7 @@ use shardwright_engine::Error;
 use shardwright_engine::generate::Generator;
 use shardwright_engine::options::Options;
 use shardwright_engine::reader::Reader;
-use shardwright_engine::request::{Finish, Part, Request};
+use shardwright_engine::request::{Ending, Finish, Part, Request};
 use shardwright_engine::sample::Sampling;
 use shardwright_model::exec::{BLOCK, Limits};
 use shardwright_model::null::Null;
@@ -62,13 +62,42 @@ fn s6_every_end_token_ends_an_answer() {
         .end("tokenizer.ggml.eot_token_id", "<|user|>")
         .end("tokenizer.ggml.eom_token_id", "<|observation|>");
     let check = |prompt: &str, ignore_eos: bool, text: &str, finish: Finish, answered: usize| {
-        let request = Request { ignore_eos, max_tokens: Some(6), ..chain.request(prompt, &[]) };
+        let ending = Ending { ignore_eos, ..Ending::default() };
+        let request = Request { ending, max_tokens: Some(6), ..chain.request(prompt, &[]) };
         let done = complete(&chain, request).done;
         assert_eq!((done.message.content.as_str(), done.finish, done.answered), (text, finish, answered));
     };
     check("A", false, "hi", Finish::EndToken, 2);
     check("B", false, "yo", Finish::EndToken, 2);
     check("A", true, "hiLEAK", Finish::MaxTokens, 6);
+}
+
+#[test]
+fn an_answer_can_be_told_where_it_may_end() {
+    let chain =
+        Chain::new(&[]).fork("A", &[("x", 0.6), ("<eos>", 0.4)]).fork("x", &[("<eos>", 0.9), ("y", 0.1)]);
+    let mut chain = chain.fork("y", &[("x", 0.8), ("z", 0.2)]);
+    let [x, y] = [b"x", b"y"].map(|piece| chain.id(piece));
+    let check = |min_tokens: usize, tokens: &[u32], stops: &[&str], text: &str, finish: Finish| {
+        let ending = Ending { min_tokens, tokens: tokens.iter().copied().collect(), ..Ending::default() };
+        let request = Request { ending, max_tokens: Some(6), ..chain.request("A", stops) };
+        let out = complete(&chain, request);
+        let told = (out.done.message.content.as_str(), out.done.finish);
+        assert_eq!(told, (text, finish), "{min_tokens} {tokens:?} {stops:?}");
+    };
+    use Finish::{EndToken, MaxTokens, StopString};
+    check(0, &[], &[], "x", EndToken);
+    check(1, &[], &[], "x", EndToken);
+    // the end token is the likeliest, and does not come
+    check(2, &[], &[], "xyx", EndToken);
+    check(6, &[], &[], "xyxyxy", MaxTokens);
+    // other tokens end it, and are no part of it
+    check(0, &[x], &[], "", EndToken);
+    check(0, &[y], &[], "x", EndToken);
+    check(4, &[], &["yx"], "xyx", StopString);
+    check(0, &[], &["x"], "", StopString);
+    check(1, &[], &["x"], "x", EndToken);
+    check(3, &[], &["x"], "xyx", EndToken);
 }
 
 #[test]

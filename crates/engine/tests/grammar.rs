@@ -47,7 +47,7 @@ fn demo() -> &'static (Arc<Tokenizer>, Grammars, usize) {
         // a few rows of the model have no token
         let vocab = tokenizer.vocab_len() + 5;
         // a machine that runs many tests may be slow
-        let grammars = Grammars::new(&tokenizer, vocab).unwrap().patient(Duration::from_secs(60));
+        let grammars = Grammars::new(&tokenizer, vocab, []).unwrap().patient(Duration::from_secs(60));
         (Arc::new(tokenizer), grammars, vocab)
     })
 }
@@ -269,6 +269,41 @@ fn heavy_grammars_end_in_time() {
 }
 
 /// And do not touch each other.
+#[test]
+fn a4_a_regular_expression_that_explodes_is_refused_soon() {
+    let (tokenizer, _, vocab) = demo();
+    // with the usual patience
+    let grammars = Grammars::new(tokenizer, *vocab, []).unwrap();
+    let begun = Instant::now();
+    let regex = "((a?){50}){50}a{5000}";
+    for grammar in
+        [Grammar::Regex(regex.into()), schema(&json!({"items": {"type": "string", "pattern": regex}}))]
+    {
+        let e = grammars.guide(&grammar).unwrap_err();
+        assert!(matches!(e, Error::Grammar { .. }) && e.to_string().contains("2500 times"), "{e}");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn marks_are_no_text() {
+    let (tokenizer, _, vocab) = demo();
+    let mark = tokenizer.token_id("</think>").unwrap();
+    let grammars = Grammars::new(tokenizer, *vocab, [mark]).unwrap();
+    let begin = |grammar: &Grammar, said: &str| {
+        let mut guide = grammars.guide(grammar).unwrap();
+        for id in tokenizer.encode(said, Special::AsText).unwrap() {
+            assert!(guide.allowed().unwrap().contains(id), "{said}");
+            guide.accept(id).unwrap();
+        }
+        let allowed = guide.allowed().unwrap();
+        (allowed.contains(mark), allowed.contains(tokenizer.token_id("a").unwrap()))
+    };
+    assert_eq!(begin(&schema(&json!({"type": "string"})), "\"x"), (false, true));
+    assert_eq!(begin(&Grammar::Regex("x.*".into()), "x"), (false, true));
+    assert_eq!(begin(&Grammar::Lark("start: \"x\" </think>".into()), "x"), (true, false));
+}
+
 #[test]
 fn guided_and_free_requests_share_a_batch() {
     let (tokenizer, grammars, vocab) = demo();

@@ -6,7 +6,7 @@ mod chain;
 use chain::{Chain, complete, drain};
 use shardwright_engine::Error;
 use shardwright_engine::generate::Generator;
-use shardwright_engine::request::{Finish, Pooling, Request};
+use shardwright_engine::request::{Ending, Finish, Pooling, Request};
 use shardwright_model::exec::BLOCK;
 
 fn chain() -> Chain {
@@ -44,7 +44,7 @@ fn scores_do_not_depend_on_the_cache() {
     let request = || Request {
         prompt_logprobs: Some(1),
         max_tokens: Some(100),
-        ignore_eos: true,
+        ending: Ending { ignore_eos: true, ..Ending::default() },
         ..chain.request(&prompt, &[])
     };
     let solo = complete(&chain, request());

@@ -7,7 +7,7 @@ use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::options::Options;
 use crate::sampling::Defaults;
-use crate::{anthropic, auth, cors, openai, ops, page, trace};
+use crate::{anthropic, auth, cors, hosts, openai, ops, page, trace};
 use axum::Router;
 use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
@@ -16,6 +16,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::IntoResponse;
 use shardwright_engine::engine::Engine;
 use shardwright_engine::request::Pooling;
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -38,6 +39,7 @@ pub struct App {
     /// May requests come in?
     pub gate: Gate,
     pub(crate) options: Options,
+    bound: SocketAddr,
     pub(crate) metrics: Arc<Metrics>,
     service: OnceLock<Arc<Service>>,
 }
@@ -50,10 +52,10 @@ pub type Shared = Arc<App>;
 pub(crate) struct Open(pub(crate) Arc<Service>);
 
 impl App {
-    /// Without a model yet.
-    pub fn new(options: Options) -> Shared {
+    /// Without a model yet; `bound` is where it listens.
+    pub fn new(options: Options, bound: SocketAddr) -> Shared {
         let metrics = Arc::new(Metrics::new(&options.metrics_prefix, &options.model));
-        Arc::new(App { gate: Gate::new(), options, metrics, service: OnceLock::new() })
+        Arc::new(App { gate: Gate::new(), options, bound, metrics, service: OnceLock::new() })
     }
 
     /// From now on there is a model; the gate is opened apart.
@@ -61,6 +63,11 @@ impl App {
         let Options { defaults, patience, pooling, .. } = self.options.clone();
         // A second one would be our own fault, and changes nothing.
         let _ = self.service.set(Arc::new(Service { engine, model, defaults, patience, pooling }));
+    }
+
+    /// Is nothing but the name that a request asks by in the way of strangers?
+    pub(crate) fn trusts_hosts_only(&self) -> bool {
+        self.options.api_keys.is_empty() && self.bound.ip().to_canonical().is_loopback()
     }
 
     /// The service, open or not.
@@ -126,6 +133,7 @@ pub fn router(app: &Shared) -> Router {
             ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "this path does not take this method")
         })
         .layer(from_fn_with_state(app.clone(), auth::check))
+        .layer(from_fn_with_state(app.clone(), hosts::check))
         .layer(tower_http::catch_panic::CatchPanicLayer::custom(|_| broken().into_response()))
         .layer(cors::layer(&app.options.origins))
         .layer(from_fn_with_state(app.clone(), trace::trace))

@@ -12,9 +12,6 @@ use serde_json::{Map, Value};
 /// A body of more bytes is parsed where it keeps nobody waiting.
 const LARGE: usize = 64 << 10;
 
-/// So much of a body that is too large is still read: a client that is writing does not listen.
-const DISCARD: usize = 256 << 20;
-
 /// What an endpoint reads from a JSON object.
 pub(crate) trait FromJson: Sized {
     /// Unknown fields are left alone, as other servers do.
@@ -91,32 +88,31 @@ fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
     }
 }
 
+/// What is known to be too large is not waited for: the connection takes care of what still comes.
 async fn read(headers: &HeaderMap, body: Body, most: usize) -> Result<Vec<u8>, ApiError> {
+    let too_large = || ApiError {
+        code: Some("request_too_large"),
+        ..ApiError::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("the body has more than {most} bytes, the limit of this server (--max-body-bytes)"),
+        )
+    };
     let told = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<usize>().ok());
-    let mut bytes = Vec::with_capacity(told.unwrap_or(0).min(most));
-    let mut length = 0;
+    if told.is_some_and(|told| told > most) {
+        return Err(too_large());
+    }
+    let mut bytes = Vec::with_capacity(told.unwrap_or(0));
     let mut stream = body.into_data_stream();
     while let Some(piece) = stream.next().await {
         let piece = piece.map_err(|e| {
             ApiError::new(StatusCode::BAD_REQUEST, format!("the body could not be read: {e}"))
         })?;
-        length += piece.len();
-        match length {
-            n if n <= most => bytes.extend_from_slice(&piece),
-            n if n <= DISCARD => bytes = Vec::new(),
-            _ => break,
+        if bytes.len() + piece.len() > most {
+            return Err(too_large());
         }
+        bytes.extend_from_slice(&piece);
     }
-    match length <= most {
-        true => Ok(bytes),
-        false => Err(ApiError {
-            code: Some("request_too_large"),
-            ..ApiError::new(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                format!("the body has more than {most} bytes, the limit of this server (--max-body-bytes)"),
-            )
-        }),
-    }
+    Ok(bytes)
 }
 
 #[cfg(test)]

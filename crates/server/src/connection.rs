@@ -18,8 +18,9 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-/// A request's head must arrive within this, and a connection without requests ends after it.
-const IDLE: Duration = Duration::from_secs(75);
+/// How long and how much a client may still send after the last answer. Many do not listen before they have sent all,
+/// and a connection closed before that is reset: the answer would be lost.
+const LINGER: (Duration, usize) = (Duration::from_secs(30), 256 << 20);
 
 /// How long a client that has closed its side is not asked whether it still listens.
 const PAUSE: Duration = Duration::from_millis(400);
@@ -79,15 +80,20 @@ impl AsyncWrite for Socket {
     }
 }
 
-/// Serves one connection until it ends, or its client has left. When `ending` turns true, it ends with the answer
-/// that is on its way.
-pub(crate) async fn serve(socket: TcpStream, router: Router, mut ending: watch::Receiver<bool>) {
+/// Serves one connection until it ends, or its client has left. A request's head must arrive within `idle`, and a
+/// connection without requests ends after it. When `ending` turns true, it ends with the answer that is on its way.
+pub(crate) async fn serve(
+    socket: TcpStream,
+    router: Router,
+    idle: Duration,
+    mut ending: watch::Receiver<bool>,
+) {
     // Without it small pieces wait for each other.
     let _ = socket.set_nodelay(true);
     let line = Arc::new(Line { socket, answering: AtomicBool::new(false) });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(IDLE)
+        .header_read_timeout(idle)
         .half_close(true)
         .serve_connection(TokioIo::new(Socket(line.clone())), TowerToHyperService::new(router));
     let mut connection = pin!(connection);
@@ -96,10 +102,10 @@ pub(crate) async fn serve(socket: TcpStream, router: Router, mut ending: watch::
     loop {
         tokio::select! {
             result = &mut connection => {
-                if let Err(e) = result {
-                    tracing::debug!("a connection ends: {e}");
+                match result {
+                    Ok(()) => break,
+                    Err(e) => return tracing::debug!("a connection ends: {e}"),
                 }
-                return;
             }
             () = &mut gone => {
                 tracing::debug!("a client has left");
@@ -111,6 +117,28 @@ pub(crate) async fn serve(socket: TcpStream, router: Router, mut ending: watch::
             }
         }
     }
+    tokio::select! {
+        () = drain(&line.socket) => {}
+        _ = ending.wait_for(|ending| *ending) => {}
+    }
+}
+
+/// Reads what a client sends that has been answered already, until it has closed its side.
+async fn drain(socket: &TcpStream) {
+    let (longest, most) = LINGER;
+    let reading = async {
+        let (mut scrap, mut left) = (vec![0; 16 << 10], most);
+        while left > 0 && socket.readable().await.is_ok() {
+            match socket.try_read(&mut scrap) {
+                Ok(0) => break,
+                Ok(n) => left = left.saturating_sub(n),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => break,
+            }
+        }
+    };
+    // What comes later is reset.
+    let _ = tokio::time::timeout(longest, reading).await;
 }
 
 /// Returns when the client has left.

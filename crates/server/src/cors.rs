@@ -1,8 +1,8 @@
 //! Whose pages a browser lets ask.
 
+use crate::hosts;
 use crate::options::Origins;
 use axum::http::{HeaderName, HeaderValue, Uri};
-use std::net::IpAddr;
 use std::time::Duration;
 use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, CorsLayer};
 
@@ -24,8 +24,7 @@ pub(crate) fn layer(origins: &Origins) -> CorsLayer {
 fn is_loopback(origin: &HeaderValue) -> bool {
     let uri = origin.to_str().ok().and_then(|text| text.parse::<Uri>().ok());
     let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();
-    let address = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || address.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+    hosts::is_loopback(host.trim_start_matches('[').trim_end_matches(']'))
 }
 
 #[cfg(test)]

@@ -55,6 +55,9 @@ pub(crate) enum Errors {
     /// An API key is wanted.
     #[response(status = 401)]
     Unauthorized(ErrorBody),
+    /// This server is not to be asked by this name.
+    #[response(status = 403)]
+    Forbidden(ErrorBody),
     /// There is no such model.
     #[response(status = 404)]
     NotFound(ErrorBody),
@@ -103,6 +106,11 @@ impl ApiError {
         ApiError { code: Some("unsupported_parameter"), ..ApiError::field(param, message) }
     }
 
+    /// 400: the prompt does not fit the context.
+    pub fn too_long(message: impl Into<String>) -> ApiError {
+        ApiError { code: Some("context_length_exceeded"), ..ApiError::field("prompt", message) }
+    }
+
     /// 503: not now.
     pub fn unavailable(message: impl Into<String>, retry_after: u64) -> ApiError {
         ApiError {
@@ -116,6 +124,7 @@ impl ApiError {
     pub fn kind(&self) -> &'static str {
         match self.status.as_u16() {
             401 => "authentication_error",
+            403 => "permission_error",
             404 => "not_found_error",
             429 => "rate_limit_error",
             503 => "service_unavailable_error",
@@ -154,7 +163,7 @@ impl From<EngineError> for ApiError {
         match e {
             EngineError::Parameter { name, .. } => ApiError::field(name, message),
             EngineError::PromptTooLong { .. } | EngineError::CacheTooSmall { .. } => {
-                ApiError { code: Some("context_length_exceeded"), ..ApiError::field("prompt", message) }
+                ApiError::too_long(message)
             }
             EngineError::EmptyPrompt | EngineError::UnknownToken { .. } => ApiError::field("prompt", message),
             EngineError::NothingLeft => ApiError::field("logit_bias", message),

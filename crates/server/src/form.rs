@@ -11,9 +11,15 @@ use std::fmt::Write;
 /// Most alternatives of a choice.
 const CHOICES: usize = 4096;
 
-/// What the answer must be.
+/// What the answer must be, and the field of the request that says so.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Form {
+pub(crate) struct Form {
+    pub(crate) field: &'static str,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Kind {
     /// JSON that fits a schema.
     Json(Value),
     /// A text that a regular expression matches.
@@ -37,47 +43,63 @@ pub(crate) fn from_fields(object: &Map<String, Value>) -> Result<Option<Form>, A
         }
     };
     let rows = [
-        (object, "guided_json", "json"),
-        (object, "json_schema", "json"),
-        (object, "guided_regex", "regex"),
-        (object, "guided_choice", "choice"),
-        (object, "guided_grammar", "grammar"),
+        ("guided_json", "json"),
+        ("json_schema", "json"),
+        ("guided_regex", "regex"),
+        ("guided_choice", "choice"),
+        ("guided_grammar", "grammar"),
     ];
-    let inner = ["json", "regex", "choice", "grammar"];
-    let rows = rows.into_iter().chain(nested.into_iter().flat_map(|n| inner.map(|kind| (n, kind, kind))));
-    for (fields, name, kind) in rows {
-        if let Some(value) = fields.get(name).filter(|v| !v.is_null()) {
-            return one(name, kind, value).map(Some);
+    let inner = [
+        ("structured_outputs.json", "json"),
+        ("structured_outputs.regex", "regex"),
+        ("structured_outputs.choice", "choice"),
+        ("structured_outputs.grammar", "grammar"),
+    ];
+    let outer = rows.map(|(field, kind)| (object.get(field), field, kind));
+    let inner = inner.map(|(field, kind)| (nested.and_then(|fields| fields.get(kind)), field, kind));
+    for (value, field, kind) in outer.into_iter().chain(inner) {
+        if let Some(value) = value.filter(|v| !v.is_null()) {
+            return Ok(Some(Form { field, kind: one(field, kind, value)? }));
         }
     }
     Ok(None)
 }
 
-fn one(name: &str, kind: &str, value: &Value) -> Result<Form, ApiError> {
-    let wrong = |what: &str| ApiError::field(name, format!("`{name}` must be {what}"));
+fn one(field: &str, kind: &str, value: &Value) -> Result<Kind, ApiError> {
+    let wrong = |what: &str| ApiError::field(field, format!("`{field}` must be {what}"));
     let text = || value.as_str().map(str::to_owned).ok_or_else(|| wrong("a text"));
     match kind {
         // vLLM takes a schema as text, too
         "json" => match value {
             Value::String(text) => {
-                serde_json::from_str(text).map(Form::Json).map_err(|_| wrong("a JSON schema"))
+                serde_json::from_str(text).map(Kind::Json).map_err(|_| wrong("a JSON schema"))
             }
-            _ => Ok(Form::Json(value.clone())),
+            _ => Ok(Kind::Json(value.clone())),
         },
-        "regex" => text().map(Form::Regex),
-        "grammar" => text().map(Form::Lark),
+        "regex" => text().map(Kind::Regex),
+        "grammar" => text().map(Kind::Lark),
         _ => {
             let list = value.as_array().filter(|l| (1..=CHOICES).contains(&l.len()));
             let texts = list.and_then(|l| l.iter().map(|v| v.as_str().map(str::to_owned)).collect());
-            texts.map(Form::Choice).ok_or_else(|| wrong("a list of texts"))
+            texts.map(Kind::Choice).ok_or_else(|| wrong("a list of texts"))
         }
     }
 }
 
 impl Form {
+    /// JSON that fits a schema.
+    pub(crate) fn json(field: &'static str, schema: Value) -> Form {
+        Form { field, kind: Kind::Json(schema) }
+    }
+
     /// Any JSON object.
-    pub(crate) fn object() -> Form {
-        Form::Json(json!({"type": "object"}))
+    pub(crate) fn object(field: &'static str) -> Form {
+        Form::json(field, json!({"type": "object"}))
+    }
+
+    /// Calls of these tools, in OpenAI's form; `many`: more than one may come.
+    pub(crate) fn calls(tools: Vec<Value>, many: bool) -> Form {
+        Form { field: "tool_choice", kind: Kind::Calls { tools, many } }
     }
 
     /// The grammar of the whole answer to a rendered prompt.
@@ -89,11 +111,11 @@ impl Form {
     ) -> Result<Grammar, ApiError> {
         let thoughts = Thoughts::of(syntax, prompt);
         if thoughts == Thoughts::Never {
-            match self {
-                Form::Json(schema) => return Ok(Grammar::JsonSchema(plain(schema))),
-                Form::Regex(regex) => return Ok(Grammar::Regex(regex.clone())),
-                Form::Lark(lark) => return Ok(Grammar::Lark(lark.clone())),
-                Form::Choice(_) | Form::Calls { .. } => {}
+            match &self.kind {
+                Kind::Json(schema) => return Ok(Grammar::JsonSchema(plain(schema))),
+                Kind::Regex(regex) => return Ok(Grammar::Regex(regex.clone())),
+                Kind::Lark(lark) => return Ok(Grammar::Lark(lark.clone())),
+                Kind::Choice(_) | Kind::Calls { .. } => {}
             }
         }
         let mut lark = match thoughts {
@@ -110,18 +132,18 @@ impl Form {
 
     /// The rule `answer`, and what it needs.
     fn answer(&self, tokenizer: &Tokenizer, syntax: Syntax, lark: &mut String) -> Result<(), ApiError> {
-        match self {
-            Form::Json(schema) => *lark += &format!("answer: %json {}\n", plain(schema)),
-            Form::Regex(regex) => *lark += &format!("answer: /{}/\n", regex.replace('/', "\\/")),
-            Form::Choice(texts) => {
+        match &self.kind {
+            Kind::Json(schema) => *lark += &format!("answer: %json {}\n", plain(schema)),
+            Kind::Regex(regex) => *lark += &format!("answer: /{}/\n", regex.replace('/', "\\/")),
+            Kind::Choice(texts) => {
                 let texts: Vec<String> = texts.iter().map(|t| json!(t).to_string()).collect();
                 *lark += &format!("answer: {}\n", texts.join(" | "));
             }
-            Form::Lark(_) => {
+            Kind::Lark(_) => {
                 let why = "a grammar of one's own needs thinking to be off: `\"reasoning_effort\": \"none\"`";
-                return Err(ApiError::unsupported("structured_outputs", why));
+                return Err(ApiError::unsupported(self.field, why));
             }
-            Form::Calls { tools, many } => {
+            Kind::Calls { tools, many } => {
                 let names: Vec<String> = (0..tools.len()).map(|i| format!("tool{i}")).collect();
                 *lark +=
                     &format!("answer: call{}\ncall: {}\n", if *many { "+" } else { "" }, names.join(" | "));
@@ -171,11 +193,11 @@ impl Thoughts {
     }
 }
 
-/// A marker in a grammar: a control token by its name, any other as text.
+/// A mark of the syntax in a grammar: as one token by its name, else as text.
 fn mark(tokenizer: &Tokenizer, text: &str) -> String {
-    match tokenizer.token_id(text).is_some_and(|id| tokenizer.is_control(id)) {
-        true => text.to_owned(),
-        false => json!(text).to_string(),
+    match tokenizer.token_id(text) {
+        Some(_) => text.to_owned(),
+        None => json!(text).to_string(),
     }
 }
 

@@ -50,7 +50,8 @@ async fn accept(listener: TcpListener, app: Shared, ending: watch::Sender<bool>,
     loop {
         match listener.accept().await {
             Ok((socket, _)) => {
-                connections.spawn(connection::serve(socket, router.clone(), ending.subscribe()));
+                let idle = app.options.idle;
+                connections.spawn(connection::serve(socket, router.clone(), idle, ending.subscribe()));
             }
             Err(e) => {
                 // Most likely there are too many open files; some will be closed.

@@ -2,6 +2,7 @@
 
 use crate::error::ApiError;
 use crate::form::Form;
+use crate::tail::{self, Tail};
 use serde_json::{Map, Value, json};
 use shardwright_engine::Error as EngineError;
 use shardwright_engine::grammar::Grammars;
@@ -9,7 +10,7 @@ use shardwright_engine::guide::Guide;
 use shardwright_text::reply::Syntax;
 use shardwright_text::template::{ChatTemplate, TemplateInput};
 use shardwright_text::tokenizer::{Special, Tokenizer};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -39,6 +40,7 @@ pub struct Model {
     syntax: Syntax,
     takes_parts: bool,
     never: BTreeSet<u32>,
+    marks: BTreeMap<&'static str, u32>,
     created: u64,
     grammars: Result<Grammars, EngineError>,
 }
@@ -61,8 +63,8 @@ pub(crate) struct Conversation {
     pub(crate) tools: Vec<Value>,
     /// More variables.
     pub(crate) kwargs: Map<String, Value>,
-    /// Open the model's turn at the end.
-    pub(crate) opens_turn: bool,
+    /// How it ends in the prompt.
+    pub(crate) tail: Tail,
 }
 
 /// Seconds since 1970.
@@ -76,12 +78,16 @@ impl Model {
         let template = parts.template.as_ref();
         // Rows of the logits that have no token, and tokens that are mere padding.
         let nameless = parts.tokenizer.vocab_len() as u32..parts.vocab as u32;
+        let syntax = parts.syntax.or(template.map(|t| Syntax::detect(t.source()))).unwrap_or(Syntax::NONE);
+        let mark = |mark: &'static str| Some((mark, parts.tokenizer.token_id(mark)?));
+        let marks: BTreeMap<_, _> = syntax.marks().filter_map(mark).collect();
         Model {
-            syntax: parts.syntax.or(template.map(|t| Syntax::detect(t.source()))).unwrap_or(Syntax::NONE),
+            syntax,
             takes_parts: template.is_some_and(takes_parts),
             never: nameless.chain(parts.tokenizer.unusable_tokens().iter().copied()).collect(),
             created: now(),
-            grammars: Grammars::new(&parts.tokenizer, parts.vocab),
+            grammars: Grammars::new(&parts.tokenizer, parts.vocab, marks.values().copied()),
+            marks,
             parts,
         }
     }
@@ -112,6 +118,11 @@ impl Model {
         self.parts.context
     }
 
+    /// Rows of its logits.
+    pub(crate) fn vocab(&self) -> usize {
+        self.parts.vocab
+    }
+
     pub(crate) fn created(&self) -> u64 {
         self.created
     }
@@ -124,6 +135,11 @@ impl Model {
         &self.never
     }
 
+    /// The marks of its syntax that are one token.
+    pub(crate) fn marks(&self) -> &BTreeMap<&'static str, u32> {
+        &self.marks
+    }
+
     /// Does the template speak of this word as a text of its own, such as `"high"`?
     pub(crate) fn template_names(&self, word: &str) -> bool {
         let source = self.parts.template.as_ref().map_or("", ChatTemplate::source);
@@ -132,9 +148,13 @@ impl Model {
 
     /// What holds an answer to a prompt to its form.
     pub(crate) fn guide(&self, form: &Form, prompt: &str) -> Result<Box<dyn Guide>, ApiError> {
-        let grammars = self.grammars.as_ref().map_err(|e| ApiError::from(e.clone()))?;
+        let refused = |e: EngineError| match e {
+            EngineError::Grammar { .. } => ApiError::field(form.field, format!("`{}`: {e}", form.field)),
+            e => e.into(),
+        };
+        let grammars = self.grammars.as_ref().map_err(|e| refused(e.clone()))?;
         let grammar = form.grammar(&self.parts.tokenizer, self.syntax, prompt)?;
-        Ok(grammars.guide(&grammar)?)
+        grammars.guide(&grammar).map_err(refused)
     }
 
     /// Is this one of its names? An absent one is.
@@ -153,8 +173,26 @@ impl Model {
 
     /// A text to be continued. Texts of control tokens are taken for those tokens: who writes a prompt may write them.
     pub(crate) fn raw(&self, text: &str) -> Result<Prompt, ApiError> {
-        let ids = self.begun(self.parts.tokenizer.encode(text, Special::Parse)?);
+        let ids = self.begun(self.encode(text, Special::Parse)?);
         Ok(Prompt { ids, text: text.to_owned() })
+    }
+
+    /// The tokens of a text, unless it is hopelessly long.
+    pub(crate) fn encode(&self, text: &str, special: Special) -> Result<Vec<u32>, ApiError> {
+        self.has_hope(self.parts.tokenizer.least(text))?;
+        Ok(self.parts.tokenizer.encode(text, special)?)
+    }
+
+    /// Might so many tokens at least fit? Asked before a text is tokenized, which may take long.
+    fn has_hope(&self, least: usize) -> Result<(), ApiError> {
+        match least <= self.parts.context {
+            true => Ok(()),
+            false => {
+                let context = self.parts.context;
+                let why = format!("the prompt has at least {least} tokens, but the context holds {context}");
+                Err(ApiError::too_long(why))
+            }
+        }
     }
 
     /// A conversation to be answered.
@@ -165,22 +203,27 @@ impl Model {
                 "this model's file has no chat template; use /v1/completions, or start the server with one";
             return Err(ApiError::field("messages", why));
         };
-        let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id)).unwrap_or_default();
-        let rendered = template.render(&TemplateInput {
+        let spelled = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id)).unwrap_or_default();
+        let mut rendered = template.render(&TemplateInput {
             messages: &chat.messages,
             tools: &chat.tools,
             kwargs: &chat.kwargs,
-            add_generation_prompt: chat.opens_turn,
-            bos: text(tokenizer.bos()),
-            eos: text(tokenizer.eos()),
+            add_generation_prompt: chat.tail == Tail::Opened,
+            bos: spelled(tokenizer.bos()),
+            eos: spelled(tokenizer.eos()),
             now: now() as i64,
             markers: Some(tokenizer.markers()),
         })?;
         for warning in &rendered.warnings {
             tracing::warn!("{warning}");
         }
+        if chat.tail == Tail::Continued {
+            tail::leave_open(&mut rendered.segments, &chat.messages)?;
+        }
+        let text = rendered.text();
+        self.has_hope(tokenizer.least(&text))?;
         let ids = self.begun(tokenizer.encode_segments(&rendered.segments)?);
-        Ok(Prompt { ids, text: rendered.text() })
+        Ok(Prompt { ids, text })
     }
 
     /// With the token that a text begins with, if the file wants one and it is not there.

@@ -16,12 +16,16 @@ pub struct Options {
     pub model: String,
     /// One of these must come with each request; none = everybody may ask.
     pub api_keys: Vec<String>,
+    /// Names by which a server that only this machine reaches may be asked, beside those that mean this machine.
+    pub hosts: Vec<String>,
     /// Whose pages a browser lets ask.
     pub origins: Origins,
     /// Most bytes of a body.
     pub max_body: usize,
     /// Most time for a body to arrive.
     pub body_timeout: Duration,
+    /// Most time for the head of a request to arrive, and for a connection without one.
+    pub idle: Duration,
     /// Limits of time for answers.
     pub patience: Patience,
     /// How long running answers may go on when the server is told to end.
@@ -54,9 +58,11 @@ impl Default for Options {
             port: 8080,
             model: "model".into(),
             api_keys: Vec::new(),
+            hosts: Vec::new(),
             origins: Origins::Loopback,
             max_body: 64 << 20,
             body_timeout: Duration::from_secs(120),
+            idle: Duration::from_secs(75),
             patience: Patience { whole: None, stalled: Duration::from_secs(300) },
             grace: Duration::from_secs(30),
             defaults: Defaults::default(),

@@ -33,8 +33,6 @@ const FIELDS: &[(&str, Neutral, &str)] = &[
     ("use_beam_search", Empty, "answers are sampled"),
     ("best_of", UpTo(1.0), "use `n`"),
     ("length_penalty", UpTo(1.0), "it belongs to beam search"),
-    ("min_tokens", UpTo(0.0), "use `logit_bias` on the end token, or `ignore_eos`"),
-    ("stop_token_ids", Empty, "use `stop`"),
     ("bad_words", Empty, "use `logit_bias`"),
     ("allowed_token_ids", Empty, "use `logit_bias`"),
     ("logits_processors", Empty, "programs from requests are not run"),
@@ -43,7 +41,7 @@ const FIELDS: &[(&str, Neutral, &str)] = &[
     ("include_stop_str_in_output", Empty, "the stop string is never part of the answer"),
     ("skip_special_tokens", True, "control tokens are no text"),
     ("spaces_between_special_tokens", True, "control tokens are no text"),
-    ("continue_final_message", Empty, "the model's turn always begins anew"),
+    ("continue_final_message", Empty, "the model's turn always begins anew here; chats can be continued"),
     ("documents", Empty, "put them into a message"),
     ("mcp_servers", Empty, "this server calls no tools itself"),
     ("container", Empty, "this server calls no tools itself"),
@@ -58,10 +56,10 @@ const FIELDS: &[(&str, Neutral, &str)] = &[
     ("kv_transfer_params", Empty, "the cache stays in this process"),
 ];
 
-/// Refuses the first field that asks for something this server does not do.
-pub(crate) fn refuse(object: &Map<String, Value>) -> Result<(), ApiError> {
+/// Refuses the first field that asks for something this server does not do, but for those that the endpoint honours.
+pub(crate) fn refuse(object: &Map<String, Value>, honoured: &[&str]) -> Result<(), ApiError> {
     let asks = |(name, neutral, _): &&(&str, Neutral, &str)| {
-        object.get(*name).is_some_and(|value| !is_neutral(value, neutral))
+        !honoured.contains(name) && object.get(*name).is_some_and(|value| !is_neutral(value, neutral))
     };
     match FIELDS.iter().find(asks) {
         Some((name, _, why)) => Err(ApiError::unsupported(name, why)),
@@ -89,7 +87,7 @@ mod tests {
     #[test]
     fn what_asks_for_nothing_is_taken() {
         let check = |value: Value, expected: Option<&str>| {
-            let param = refuse(value.as_object().unwrap()).err().and_then(|e| e.param);
+            let param = refuse(value.as_object().unwrap(), &[]).err().and_then(|e| e.param);
             assert_eq!(param.as_deref(), expected, "{value}");
         };
         check(json!({"audio": null, "best_of": 1, "functions": [], "mirostat": 0}), None);
@@ -99,6 +97,8 @@ mod tests {
         check(json!({"skip_special_tokens": false}), Some("skip_special_tokens"));
         check(json!({"lora": [{"id": 0, "scale": 1.0}]}), Some("lora"));
         check(json!({"continue_final_message": true}), Some("continue_final_message"));
+        let continued = json!({"continue_final_message": true});
+        assert!(refuse(continued.as_object().unwrap(), &["continue_final_message"]).is_ok());
         check(json!({"function_call": "none"}), None);
         check(json!({"function_call": "auto"}), Some("function_call"));
     }

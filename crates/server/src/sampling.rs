@@ -1,9 +1,13 @@
 //! The fields by which every endpoint says how tokens are chosen and where an answer ends.
 
+use crate::app::Service;
 use crate::error::ApiError;
+use crate::form::Form;
+use crate::model::Model;
 use serde::{Deserialize, Serialize};
+use shardwright_engine::request::Ending;
 use shardwright_engine::sample::Sampling;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use utoipa::ToSchema;
 
@@ -59,6 +63,11 @@ pub struct SamplingFields {
     pub n: Option<i64>,
     /// Go on after tokens that end the answer.
     pub ignore_eos: Option<bool>,
+    /// Ids of more tokens that end the answer, without being part of it.
+    pub stop_token_ids: Option<Vec<u32>>,
+    /// Neither a token nor a stop string ends the answer before it has so many tokens.
+    #[schema(minimum = 0)]
+    pub min_tokens: Option<i64>,
 }
 
 /// One stop string or several.
@@ -76,20 +85,29 @@ pub enum Stop {
 pub struct Defaults {
     /// How tokens are chosen.
     pub sampling: Sampling,
+    /// Of the draws; None = another for each request.
+    pub seed: Option<u64>,
     /// Most tokens of an answer; None = until the context is full.
     pub max_tokens: Option<usize>,
 }
 
 impl Default for Defaults {
     fn default() -> Defaults {
-        Defaults { sampling: Sampling { temperature: 1.0, ..Sampling::default() }, max_tokens: None }
+        let sampling = Sampling { temperature: 1.0, ..Sampling::default() };
+        Defaults { sampling, seed: None, max_tokens: None }
     }
 }
 
 impl SamplingFields {
     /// Checked, and filled up with the server's defaults. Names the field that is wrong.
-    pub(crate) fn sampling(&self, defaults: &Sampling) -> Result<Sampling, ApiError> {
-        let d = defaults;
+    pub(crate) fn sampling(&self, service: &Service) -> Result<Sampling, ApiError> {
+        let sampling = self.fill(&service.defaults)?;
+        known("logit_bias", sampling.logit_bias.keys(), &service.model)?;
+        Ok(sampling)
+    }
+
+    fn fill(&self, defaults: &Defaults) -> Result<Sampling, ApiError> {
+        let d = &defaults.sampling;
         let sampling = Sampling {
             temperature: self.temperature.unwrap_or(d.temperature),
             top_p: self.top_p.unwrap_or(d.top_p),
@@ -99,7 +117,7 @@ impl SamplingFields {
             frequency_penalty: self.frequency_penalty.unwrap_or(d.frequency_penalty),
             repetition_penalty: self.repetition_penalty.unwrap_or(d.repetition_penalty),
             logit_bias: self.biases()?,
-            seed: seed(self.seed),
+            seed: seed(self.seed, defaults.seed),
             ..d.clone()
         };
         sampling.check()?;
@@ -131,6 +149,20 @@ impl SamplingFields {
             }
         };
         given.map(read).collect()
+    }
+
+    /// Which tokens end the answer. Where it has a form, that alone says when it may end.
+    pub(crate) fn ending(&self, model: &Model, form: Option<&Form>) -> Result<Ending, ApiError> {
+        let tokens: BTreeSet<u32> = self.stop_token_ids.iter().flatten().copied().collect();
+        known("stop_token_ids", &tokens, model)?;
+        let min_tokens = count("min_tokens", self.min_tokens, 0, usize::MAX)?.unwrap_or(0);
+        if min_tokens > 0 && form.is_some() {
+            return Err(ApiError::unsupported(
+                "min_tokens",
+                "an answer of a given form ends where the form does",
+            ));
+        }
+        Ok(Ending { ignore_eos: self.ignore_eos.unwrap_or(false), tokens, min_tokens })
     }
 
     /// The stop strings.
@@ -178,6 +210,26 @@ pub(crate) fn count(
     }
 }
 
+/// Most tokens of an answer by llama-server's `n_predict`.
+pub(crate) fn predict(given: Option<i64>) -> Result<Option<usize>, ApiError> {
+    match given {
+        Some(-1) => Ok(Some(usize::MAX)),
+        given => count("n_predict", given, 1, usize::MAX),
+    }
+}
+
+/// Are these ids of the model's tokens?
+fn known<'a>(name: &str, ids: impl IntoIterator<Item = &'a u32>, model: &Model) -> Result<(), ApiError> {
+    let vocab = model.vocab();
+    match ids.into_iter().find(|id| **id as usize >= vocab) {
+        None => Ok(()),
+        Some(id) => {
+            let why = format!("`{name}` has the token id {id}, but this model's are 0 to {}", vocab - 1);
+            Err(ApiError::field(name, why))
+        }
+    }
+}
+
 fn within(name: &str, value: Option<f32>, least: f32, most: f32) -> Result<(), ApiError> {
     match value {
         Some(x) if !(least..=most).contains(&x) => {
@@ -196,11 +248,13 @@ fn top_k(k: i64) -> Result<usize, ApiError> {
 }
 
 /// -1 is llama.cpp's word for none.
-fn seed(given: Option<i64>) -> u64 {
-    match given {
-        Some(seed) if seed != -1 => seed as u64,
-        _ => RandomState::new().hash_one(0),
-    }
+fn seed(given: Option<i64>, default: Option<u64>) -> u64 {
+    let fixed = match given {
+        Some(-1) => None,
+        Some(seed) => Some(seed as u64),
+        None => default,
+    };
+    fixed.unwrap_or_else(|| RandomState::new().hash_one(0))
 }
 
 #[cfg(test)]
@@ -212,7 +266,7 @@ mod tests {
     fn a2_fields_out_of_range_are_named() {
         let check = |value: serde_json::Value, param: Option<&str>| {
             let fields: SamplingFields = serde_json::from_value(value.clone()).unwrap();
-            let e = fields.sampling(&Sampling::default()).err();
+            let e = fields.fill(&Defaults::default()).err();
             let e = e.or_else(|| fields.stops().err()).or_else(|| fields.choices().err());
             assert_eq!(e.and_then(|e| e.param).as_deref(), param, "{value}");
         };
@@ -236,10 +290,24 @@ mod tests {
     }
 
     #[test]
+    fn llama_servers_limit_has_a_word_for_none() {
+        let check = |given: Option<i64>, expected: Option<Option<usize>>| {
+            assert_eq!(predict(given).ok(), expected, "{given:?}");
+        };
+        check(None, Some(None));
+        check(Some(7), Some(Some(7)));
+        check(Some(-1), Some(Some(usize::MAX)));
+        check(Some(0), None);
+        check(Some(-2), None);
+    }
+
+    #[test]
     fn seeds_differ_only_where_none_is_given() {
-        assert_eq!(seed(Some(7)), 7);
-        assert_ne!(seed(None), seed(None));
-        assert_ne!(seed(Some(-1)), seed(Some(-1)));
-        assert_eq!(seed(Some(-2)), seed(Some(-2)));
+        assert_eq!(seed(Some(7), None), 7);
+        assert_eq!(seed(None, Some(9)), 9);
+        assert_eq!(seed(Some(7), Some(9)), 7);
+        assert_ne!(seed(None, None), seed(None, None));
+        assert_ne!(seed(Some(-1), Some(9)), seed(Some(-1), Some(9)));
+        assert_eq!(seed(Some(-2), None), seed(Some(-2), None));
     }
 }

@@ -71,8 +71,9 @@ pub fn serve(
         let mut signals = Signals::new().map_err(system("cannot listen for signals"))?;
         let place = format!("cannot listen on {}:{}", options.host, options.port);
         let listener = host::listen(&options.host, options.port).await.map_err(system(&place))?;
-        bound(listener.local_addr().map_err(system("cannot see the own address"))?);
-        let app = App::new(options);
+        let address = listener.local_addr().map_err(system("cannot see the own address"))?;
+        bound(address);
+        let app = App::new(options, address);
         let host = Host::new(&app, listener);
         let result = live(&app, load, &mut signals).await;
         tokio::select! {

@@ -7,7 +7,7 @@ use crate::messages::tool_name;
 use crate::model::{Conversation, Prompt};
 use serde_json::Value;
 use shardwright_engine::reader::Reader;
-use shardwright_engine::request::Request;
+use shardwright_engine::request::{Ending, Request};
 use shardwright_engine::sample::Sampling;
 use shardwright_text::reply::Options;
 use uuid::Uuid;
@@ -18,7 +18,7 @@ pub(crate) struct Turn {
     pub(crate) chat: Conversation,
     pub(crate) sampling: Sampling,
     pub(crate) stops: Vec<String>,
-    pub(crate) ignore_eos: bool,
+    pub(crate) ending: Ending,
     /// Most tokens of an answer; None = the server's limit.
     pub(crate) max_tokens: Option<usize>,
     /// How many answers.
@@ -50,13 +50,13 @@ pub(crate) fn callable(
         ToolChoice::Required if tools.is_empty() => {
             Err(ApiError::field("tool_choice", "`tool_choice` asks for a call, but there are no `tools`"))
         }
-        ToolChoice::Required => Ok((tools.clone(), Some(Form::Calls { tools, many }))),
+        ToolChoice::Required => Ok((tools.clone(), Some(Form::calls(tools, many)))),
         ToolChoice::Named(name) => {
             let Some(tool) = tools.iter().find(|t| tool_name(t) == Some(name)) else {
                 let why = format!("`tool_choice` names `{}`, which is not in `tools`", name.escape_debug());
                 return Err(ApiError::field("tool_choice", why));
             };
-            let form = Form::Calls { tools: vec![tool.clone()], many: false };
+            let form = Form::calls(vec![tool.clone()], false);
             Ok((tools, Some(form)))
         }
     }
@@ -67,7 +67,7 @@ impl Turn {
     pub(crate) fn requests(&self, service: &Service) -> Result<Vec<Request>, ApiError> {
         let model = &service.model;
         let prompt = model.chat(&self.chat)?;
-        fits(&prompt, model.context())?;
+        fits(prompt.ids.len(), model.context())?;
         let max_tokens = self.max_tokens.or(service.defaults.max_tokens);
         let request = |choice: u64| {
             let sampling = Sampling {
@@ -79,7 +79,7 @@ impl Turn {
                 guide: self.form.as_ref().map(|f| model.guide(f, &prompt.text)).transpose()?,
                 sampling,
                 max_tokens,
-                ignore_eos: self.ignore_eos,
+                ending: self.ending.clone(),
                 reader: self.reader(service, &prompt),
                 ..Request::new(prompt.ids.clone())
             })
@@ -88,10 +88,13 @@ impl Turn {
     }
 
     fn reader(&self, service: &Service, prompt: &Prompt) -> Reader {
+        // An answer of a given form says nothing with a mark that is spelled out: it would be in a text.
+        let marks = service.model.marks().keys().map(|mark| (*mark).to_owned());
         let options = Options {
             tools: self.chat.tools.clone(),
             stops: self.stops.clone(),
             streamed: self.streamed,
+            only_by_id: if self.form.is_some() { marks.collect() } else { Vec::new() },
             id_prefix: id("call_"),
             ..Options::default()
         };
@@ -101,10 +104,10 @@ impl Turn {
 }
 
 /// Is there room for an answer? Said before anything is queued, with all numbers.
-pub(crate) fn fits(prompt: &Prompt, context: usize) -> Result<(), ApiError> {
-    match prompt.ids.len() < context {
+pub(crate) fn fits(prompt: usize, context: usize) -> Result<(), ApiError> {
+    match prompt < context {
         true => Ok(()),
-        false => Err(shardwright_engine::Error::PromptTooLong { prompt: prompt.ids.len(), context }.into()),
+        false => Err(shardwright_engine::Error::PromptTooLong { prompt, context }.into()),
     }
 }
 

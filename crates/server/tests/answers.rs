@@ -133,6 +133,64 @@ fn s6_ignore_eos_goes_on() {
 }
 
 #[test]
+fn other_servers_words_for_where_an_answer_ends() {
+    let chain =
+        Chain::new(&[]).fork("A", &[("x", 0.6), ("<eos>", 0.4)]).fork("x", &[("<eos>", 0.9), ("y", 0.1)]);
+    let server = Server::of(&chain.fork("y", &[("x", 0.8), ("z", 0.2)]));
+    let check = |more: Value, text: &str, finish: &str| {
+        let choice = server.choice("A", more.clone());
+        let told = (&choice["message"]["content"], &choice["finish_reason"]);
+        assert_eq!(told, (&json!(text), &json!(finish)), "chat {more}");
+        let mut body = json!({"prompt": "A", "temperature": 0});
+        more.as_object().unwrap().iter().for_each(|(name, value)| body[name] = value.clone());
+        let choice = server.post("/v1/completions", &body).json()["choices"][0].clone();
+        assert_eq!((&choice["text"], &choice["finish_reason"]), (&json!(text), &json!(finish)), "{more}");
+    };
+    check(json!({}), "x", "stop");
+    check(json!({"min_tokens": 2}), "xyx", "stop");
+    check(json!({"min_tokens": 4, "stop": "yx"}), "xyx", "stop");
+    check(json!({"stop_token_ids": [u32::from(b'x')]}), "", "stop");
+    check(json!({"ignore_eos": true, "stop_token_ids": [256], "max_tokens": 9}), "x", "stop");
+    check(json!({"min_tokens": 9, "n_predict": 3}), "xyx", "length");
+    check(json!({"min_tokens": 9, "n_predict": 3, "max_tokens": 2}), "xy", "length");
+    check(json!({"min_tokens": 17, "n_predict": -1}), "xyxyxyxyxyxyxyxyx", "stop");
+    let refused = |more: Value, param: &str| {
+        let answer = server.chat("A", more.clone());
+        assert_eq!((answer.status, &answer.error()["param"]), (400, &json!(param)), "{more}");
+    };
+    refused(json!({"n_predict": 0}), "n_predict");
+    refused(json!({"min_tokens": -1}), "min_tokens");
+    refused(json!({"min_tokens": 1, "guided_regex": "x+"}), "min_tokens");
+    refused(json!({"stop_token_ids": [99999]}), "stop_token_ids");
+    refused(json!({"stop_token_ids": [-1]}), "stop_token_ids[0]");
+    refused(json!({"logit_bias": {"99999": 1}}), "logit_bias");
+}
+
+#[test]
+fn a_last_message_can_be_continued() {
+    let template = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}A{% endif %}";
+    let chain = Chain::new(&["<|end|>"]).script("A", &[b"new"]).script("B", &[b"on"]);
+    let server = Server::start(&chain, Setup { template, ..Setup::default() });
+    let said = json!([{"role": "user", "content": "q"}, {"role": "assistant", "content": "so B"}]);
+    let answer = |more: Value| {
+        let mut all = json!({"messages": said});
+        more.as_object().unwrap().iter().for_each(|(name, value)| all[name] = value.clone());
+        server.chat("", all)
+    };
+    let text = |more: Value| answer(more).json()["choices"][0]["message"]["content"].clone();
+    assert_eq!(text(json!({})), "new");
+    assert_eq!(text(json!({"continue_final_message": true})), "on");
+    assert_eq!(text(json!({"continue_final_message": true, "add_generation_prompt": false})), "on");
+    let refused = answer(json!({"continue_final_message": true, "add_generation_prompt": true}));
+    assert_eq!((refused.status, &refused.error()["param"]), (400, &json!("continue_final_message")));
+    let body = json!({"messages": said, "continue_final_message": true});
+    let ids = server.post("/tokenize", &body).json()["tokens"].clone();
+    assert_eq!(ids.as_array().unwrap().last(), Some(&json!(u32::from(b'B'))));
+    let body = json!({"input": "q", "continue_final_message": true});
+    assert_eq!(server.post("/v1/responses", &body).status, 400);
+}
+
+#[test]
 fn a1_a_prompt_that_does_not_fit_is_refused_with_numbers() {
     let chain = Chain::new(&[]).fork("A", &[("x", 1.0)]).fork("x", &[("x", 1.0)]);
     let server = Server::of(&chain);

@@ -61,6 +61,40 @@ fn a4_forms_that_cannot_be_kept_are_refused() {
 }
 
 #[test]
+fn what_is_wrong_with_a_form_names_its_field() {
+    let server = server();
+    for (more, param) in [
+        (json!({"guided_regex": "a["}), "guided_regex"),
+        (json!({"guided_regex": "((a?){50}){50}a{5000}"}), "guided_regex"),
+        (json!({"guided_json": {"type": "not-a-type"}}), "guided_json"),
+        (json!({"guided_grammar": "start: nobody"}), "guided_grammar"),
+        (json!({"structured_outputs": {"regex": "a["}}), "structured_outputs.regex"),
+        (json!({"structured_outputs": {"choice": 1}}), "structured_outputs.choice"),
+    ] {
+        let answer = server.chat("A", more);
+        let error = answer.error();
+        assert_eq!((answer.status, &error["param"]), (400, &json!(param)));
+        assert!(error["message"].as_str().unwrap().starts_with(&format!("`{param}`")), "{error}");
+    }
+}
+
+#[test]
+fn a_mark_within_a_form_is_text() {
+    let chain = Chain::new(&["<think>", "</think>"]);
+    let template = "{{ messages[-1]['content'] }}</think>";
+    let server =
+        Server::start(&chain, Setup { template, syntax: Syntax::by_name("glm"), ..Setup::default() });
+    for stream in [false, true] {
+        let more = json!({"guided_choice": ["x</think>y"]});
+        let text = match stream {
+            false => content(&server, more),
+            true => server.streamed("q", more).content,
+        };
+        assert_eq!(text, "x</think>y");
+    }
+}
+
+#[test]
 fn thoughts_are_free_of_the_form() {
     let chain =
         Chain::new(&["<think>", "</think>"]).script("<think>", &[b"Let me", b" see", b"</think>", b"free"]);

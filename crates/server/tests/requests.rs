@@ -185,6 +185,8 @@ fn words_to_ids_and_back() {
         assert_eq!((answer.status, &answer.error()["param"]), (400, &json!(param)), "{body}");
     };
     check("/tokenize", json!({}), "prompt");
+    check("/v1/completions", json!({"prompt": [-1]}), "prompt");
+    check("/v1/completions", json!({"prompt": [1_000_000]}), "prompt");
     check("/tokenize", json!({"prompt": "a", "messages": []}), "prompt");
     check("/detokenize", json!({"tokens": [1_000_000]}), "tokens");
 }

@@ -10,7 +10,7 @@ mod steps;
 mod table;
 mod wire;
 
-use clap::{ArgAction, Parser, Subcommand};
+use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
@@ -97,6 +97,14 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Completions(a) => commands::completions::run(&a),
     }?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Ends the program as clap does for a flag that makes no sense.
+pub(crate) fn usage(command: &str, text: &str) -> ! {
+    let mut cli = Cli::command();
+    cli.build();
+    let command = cli.find_subcommand_mut(command).expect("a command of ours");
+    command.error(clap::error::ErrorKind::ValueValidation, text).exit()
 }
 
 fn is_closed_pipe(e: &anyhow::Error) -> bool {

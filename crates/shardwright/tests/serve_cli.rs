@@ -40,7 +40,7 @@ impl Server {
         socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let length = body.len();
         let kind = "content-type: application/json";
-        write!(socket, "{head} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{kind}\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
+        write!(socket, "{head} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{kind}\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
         socket
     }
 

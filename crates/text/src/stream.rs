@@ -96,6 +96,8 @@ pub struct StopFinder {
     /// Begin (in `held`) and needle of a complete stop string that an earlier, longer one may still overtake.
     candidate: Option<(usize, usize)>,
     found: Option<String>,
+    /// Stop strings that become complete do not count.
+    deaf: bool,
 }
 
 impl StopFinder {
@@ -110,6 +112,11 @@ impl StopFinder {
         self.found.as_deref()
     }
 
+    /// From now on, do stop strings that become complete count? At first they do.
+    pub fn heed(&mut self, heed: bool) {
+        self.deaf = !heed;
+    }
+
     /// Takes more text, gives what is certain to come before any stop string. Empty once a stop is found.
     pub fn push(&mut self, text: &str) -> String {
         if self.found.is_some() {
@@ -120,7 +127,7 @@ impl StopFinder {
         for (at, byte) in text.bytes().enumerate() {
             let end = old + at + 1;
             for (index, needle) in self.needles.iter_mut().enumerate() {
-                if needle.step(byte) {
+                if needle.step(byte) && !self.deaf {
                     let start = end - needle.text.len();
                     if self.candidate.is_none_or(|(first, _)| start < first) {
                         self.candidate = Some((start, index));
@@ -174,6 +181,11 @@ impl StreamDecoder {
     /// A decoder that ends the text before the first of `stops`.
     pub fn new(stops: &[String]) -> Self {
         Self { utf8: Utf8Decoder::default(), stops: StopFinder::new(stops) }
+    }
+
+    /// From now on, do stop strings that become complete count? At first they do.
+    pub fn heed(&mut self, heed: bool) {
+        self.stops.heed(heed);
     }
 
     /// Takes one token's bytes, gives the text that is certain now.

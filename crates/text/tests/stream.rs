@@ -52,6 +52,24 @@ fn s2_stop_strings_work_across_tokens() {
     }
 }
 
+#[test]
+fn stops_that_are_complete_too_early_do_not_count() {
+    let check = |deaf: usize, text: &str, stop: Option<&str>| {
+        let mut decoder = StreamDecoder::new(&["ab".to_owned()]);
+        let mut all = String::new();
+        for (at, token) in [b"xa", b"bx", b"ab", b"xx"].iter().enumerate() {
+            decoder.heed(at >= deaf);
+            all += &decoder.push(*token);
+        }
+        all += &decoder.finish();
+        assert_eq!((all.as_str(), decoder.stopped()), (text, stop), "{deaf}");
+    };
+    check(0, "x", Some("ab"));
+    check(1, "x", Some("ab"));
+    check(2, "xabx", Some("ab"));
+    check(3, "xabxabxx", None);
+}
+
 /// Tokens, stop strings, and the pieces that come out.
 type Held = (&'static [&'static [u8]], &'static [&'static str], &'static [&'static str]);
 

@@ -109,7 +109,7 @@ pub(super) const ROOMS: &[Room] = &[
         package: "shardwright-engine",
         imports: &["shardwright-model", "shardwright-text"],
         tests: &["shardwright-gguf"],
-        outside: &["llguidance", "serde_json", "thiserror"],
+        outside: &["llguidance", "regex-syntax", "serde_json", "thiserror"],
         unsafe_in: &[],
     },
     Room {

@@ -55,6 +55,7 @@ impl MessageError {
 fn kind(error: &ApiError) -> &'static str {
     match error.status.as_u16() {
         401 => "authentication_error",
+        403 => "permission_error",
         404 => "not_found_error",
         413 => "request_too_large",
         429 => "rate_limit_error",
@@ -113,6 +114,7 @@ mod tests {
         };
         check(400, "invalid_request_error");
         check(401, "authentication_error");
+        check(403, "permission_error");
         check(404, "not_found_error");
         check(405, "invalid_request_error");
         check(408, "timeout_error");

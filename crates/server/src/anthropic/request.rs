@@ -8,6 +8,7 @@ use crate::form::Form;
 use crate::model::Conversation;
 use crate::refuse::refuse;
 use crate::sampling::{SamplingFields, check_stops, count};
+use crate::tail::Tail;
 use crate::thinking::ThinkingFields;
 use crate::turn::{self, ToolChoice, Turn};
 use serde::{Deserialize, Serialize};
@@ -158,7 +159,7 @@ enum OutputFormat {
 
 impl FromJson for MessagesRequest {
     fn from_json(object: &Map<String, Value>) -> Result<Self, ApiError> {
-        refuse(object)?;
+        refuse(object, &[])?;
         Ok(MessagesRequest {
             talk: part(object)?,
             answer: part(object)?,
@@ -170,7 +171,7 @@ impl FromJson for MessagesRequest {
 
 impl FromJson for CountRequest {
     fn from_json(object: &Map<String, Value>) -> Result<Self, ApiError> {
-        refuse(object)?;
+        refuse(object, &[])?;
         Ok(CountRequest { talk: part(object)?, thinking: part(object)? })
     }
 }
@@ -185,14 +186,15 @@ impl MessagesRequest {
     pub(super) fn turn(&self, service: &Service) -> Result<Turn, ApiError> {
         let stops = self.answer.stop_sequences.clone().unwrap_or_default();
         let (chat, call) = self.talk.chat(&self.thinking, service)?;
+        let form = call.or(self.talk.form());
         Ok(Turn {
             chat,
-            sampling: self.sampling.sampling(&service.defaults.sampling)?,
+            sampling: self.sampling.sampling(service)?,
             stops: check_stops("stop_sequences", stops)?,
-            ignore_eos: self.sampling.ignore_eos.unwrap_or(false),
+            ending: self.sampling.ending(&service.model, form.as_ref())?,
             max_tokens: count("max_tokens", Some(self.answer.max_tokens), 1, usize::MAX)?,
             choices: 1,
-            form: call.or(self.talk.form()),
+            form,
             streamed: self.answer.stream.unwrap_or(false),
         })
     }
@@ -226,14 +228,14 @@ impl TalkFields {
             messages: crate::messages::check(&messages, model.takes_parts())?,
             tools,
             kwargs: thinking.kwargs(model)?,
-            opens_turn: true,
+            tail: Tail::Opened,
         };
         Ok((conversation, call))
     }
 
     fn form(&self) -> Option<Form> {
         let OutputFormat::JsonSchema { schema } = self.output_config.as_ref()?.format.as_ref()?;
-        Some(Form::Json(schema.clone().into()))
+        Some(Form::json("output_config.format", schema.clone().into()))
     }
 
     /// Whether tools are to be called, and whether one at most.

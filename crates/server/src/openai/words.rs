@@ -5,6 +5,7 @@ use crate::body::{FromJson, JsonBody, part};
 use crate::error::{ApiError, Errors};
 use crate::messages;
 use crate::model::Conversation;
+use crate::tail::Tail;
 use crate::thinking::ThinkingFields;
 use axum::Json;
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,8 @@ pub(crate) struct TokenizeRequest {
     tools: Option<Vec<Value>>,
     /// Open the model's turn at the end of a conversation?
     add_generation_prompt: Option<bool>,
+    /// Leave the last message of a conversation open instead?
+    continue_final_message: Option<bool>,
     /// Begin with the token that texts of this model begin with?
     #[serde(alias = "add_special")]
     add_special_tokens: Option<bool>,
@@ -80,7 +83,7 @@ pub(crate) async fn tokenize(
         let tokens = match (&fields.prompt, &fields.messages) {
             (Some(text), None) => {
                 let special = fields.parse_special.unwrap_or(true);
-                let ids = tokenizer.encode(text, if special { Special::Parse } else { Special::AsText })?;
+                let ids = model.encode(text, if special { Special::Parse } else { Special::AsText })?;
                 let begin = tokenizer.prefix().filter(|bos| ids.first() != Some(bos));
                 let begin = begin.filter(|_| fields.add_special_tokens.unwrap_or(true));
                 begin.into_iter().chain(ids).collect()
@@ -92,7 +95,7 @@ pub(crate) async fn tokenize(
                     messages: messages::check(list, model.takes_parts())?,
                     tools,
                     kwargs: thinking.kwargs(model)?,
-                    opens_turn: fields.add_generation_prompt.unwrap_or(true),
+                    tail: Tail::of(fields.add_generation_prompt, fields.continue_final_message)?,
                 };
                 model.chat(&chat)?.ids
             }

@@ -105,13 +105,14 @@ impl Server {
         let model =
             Model::new(Parts { template: Some(template), syntax: setup.syntax, ..parts(chain, context) });
         let runtime = Runtime::new().unwrap();
-        let app = App::new(setup.options);
-        let (address, host) = runtime.block_on(async {
+        let (address, app, host) = runtime.block_on(async {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
+            let app = App::new(setup.options, address);
             app.install(engine.clone(), model);
             serve::open(&app, &engine, None).await;
-            (address, Host::new(&app, listener))
+            let host = Host::new(&app, listener);
+            (address, app, host)
         });
         Server { address, engine, app, runtime: Some(runtime), host: Some(host) }
     }
@@ -126,8 +127,9 @@ impl Server {
         let mut socket = TcpStream::connect(self.address).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         let length = body.len();
+        let host = if headers.starts_with("host:") { "" } else { "host: localhost\r\n" };
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n"
+            "{method} {path} HTTP/1.1\r\n{host}connection: close\r\ncontent-length: {length}\r\n{headers}\r\n"
         );
         socket.write_all(head.as_bytes()).unwrap();
         // A server that refuses early may have closed its side.

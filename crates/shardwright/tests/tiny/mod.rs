@@ -4,7 +4,7 @@
 use shardwright_cpu::{Activations, CpuExecutor, CpuOptions};
 use shardwright_engine::generate::Generator;
 use shardwright_engine::options::Options;
-use shardwright_engine::request::{Id, Part, Request};
+use shardwright_engine::request::{Ending, Id, Part, Request};
 use shardwright_gguf::Reader;
 use shardwright_model::hyper::Source;
 use shardwright_model::plan::plan;
@@ -25,7 +25,8 @@ pub(crate) fn generator(blocks: usize, options: &Options) -> Generator {
 }
 
 pub(crate) fn greedy(prompt: Vec<u32>) -> Request {
-    Request { max_tokens: Some(24), ignore_eos: true, ..Request::new(prompt) }
+    let ending = Ending { ignore_eos: true, ..Ending::default() };
+    Request { max_tokens: Some(24), ending, ..Request::new(prompt) }
 }
 
 /// The tokens of every request until all are done.

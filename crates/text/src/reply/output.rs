@@ -96,6 +96,11 @@ impl Output {
         mem::take(&mut self.events)
     }
 
+    pub(super) fn heed(&mut self, heed: bool) {
+        self.content.stops.heed(heed);
+        self.reasoning.stops.heed(heed);
+    }
+
     pub(super) fn stopped(&self) -> Option<&str> {
         self.content.stops.found().or(self.reasoning.stops.found())
     }

@@ -124,6 +124,11 @@ impl ReplyReader {
         self.out.take_events()
     }
 
+    /// From now on, do stop strings that become complete count? At first they do.
+    pub fn heed(&mut self, heed: bool) {
+        self.out.heed(heed);
+    }
+
     /// The stop string that ended the reply: nothing more will come, generation may end.
     pub fn stopped(&self) -> Option<&str> {
         self.out.stopped()

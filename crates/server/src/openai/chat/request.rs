@@ -7,7 +7,8 @@ use crate::form::{self, Form};
 use crate::messages::{self, ChatMessage, Tool};
 use crate::model::Conversation;
 use crate::refuse::refuse;
-use crate::sampling::{SamplingFields, TOP_LOGPROBS, count};
+use crate::sampling::{SamplingFields, TOP_LOGPROBS, count, predict};
+use crate::tail::Tail;
 use crate::thinking::ThinkingFields;
 use crate::turn::{self, ToolChoice, Turn};
 use serde::{Deserialize, Serialize};
@@ -54,6 +55,9 @@ pub(crate) struct ChatFields {
     /// The same; this one counts if both are there.
     #[schema(minimum = 1)]
     max_completion_tokens: Option<i64>,
+    /// The same in llama-server's words, where neither is there; -1 = until the context is full.
+    #[schema(minimum = -1)]
+    n_predict: Option<i64>,
     /// Report how likely each token was?
     logprobs: Option<bool>,
     /// And so many likeliest ones.
@@ -63,6 +67,8 @@ pub(crate) struct ChatFields {
     response_format: Option<ResponseFormat>,
     /// Open the model's turn at the end?
     add_generation_prompt: Option<bool>,
+    /// Leave the last message open instead, for the model to continue?
+    continue_final_message: Option<bool>,
     /// Return what the model thought before its answer?
     pub(crate) include_reasoning: Option<bool>,
 }
@@ -124,7 +130,7 @@ enum ResponseFormat {
 
 impl FromJson for ChatRequest {
     fn from_json(object: &Map<String, Value>) -> Result<Self, ApiError> {
-        refuse(object)?;
+        refuse(object, &["continue_final_message"])?;
         let form = form::from_fields(object)?;
         Ok(ChatRequest { chat: part(object)?, sampling: part(object)?, thinking: part(object)?, form })
     }
@@ -142,7 +148,8 @@ impl ChatRequest {
         let max_tokens = count("max_tokens", chat.max_tokens, 1, usize::MAX)?;
         let max_tokens =
             count("max_completion_tokens", chat.max_completion_tokens, 1, usize::MAX)?.or(max_tokens);
-        let mut sampling = self.sampling.sampling(&service.defaults.sampling)?;
+        let max_tokens = max_tokens.or(predict(chat.n_predict)?);
+        let mut sampling = self.sampling.sampling(service)?;
         sampling.logprobs = chat.logprobs()?;
         let tools = chat.tools.clone().unwrap_or_default();
         messages::check_tools(&tools)?;
@@ -152,16 +159,17 @@ impl ChatRequest {
             messages: messages::check(&chat.messages, model.takes_parts())?,
             tools,
             kwargs: self.thinking.kwargs(model)?,
-            opens_turn: chat.add_generation_prompt.unwrap_or(true),
+            tail: Tail::of(chat.add_generation_prompt, chat.continue_final_message)?,
         };
+        let form = call.or(chat.form()?).or(self.form.clone());
         Ok(Turn {
             chat: conversation,
             sampling,
             stops: self.sampling.stops()?,
-            ignore_eos: self.sampling.ignore_eos.unwrap_or(false),
+            ending: self.sampling.ending(model, form.as_ref())?,
             max_tokens,
             choices: self.sampling.choices()?,
-            form: call.or(chat.form()?).or(self.form.clone()),
+            form,
             streamed,
         })
     }
@@ -171,9 +179,9 @@ impl ChatFields {
     fn form(&self) -> Result<Option<Form>, ApiError> {
         match &self.response_format {
             None | Some(ResponseFormat::Text) => Ok(None),
-            Some(ResponseFormat::JsonObject) => Ok(Some(Form::object())),
+            Some(ResponseFormat::JsonObject) => Ok(Some(Form::object("response_format"))),
             Some(ResponseFormat::JsonSchema { json_schema }) => match json_schema.get("schema") {
-                Some(schema) if !schema.is_null() => Ok(Some(Form::Json(schema.clone()))),
+                Some(schema) if !schema.is_null() => Ok(Some(Form::json("response_format", schema.clone()))),
                 _ => {
                     let param = "response_format.json_schema.schema";
                     Err(ApiError::field(param, format!("`{param}` is missing")))

@@ -7,7 +7,7 @@ use crate::form::{self, Form};
 use crate::model::{Model, Prompt};
 use crate::openai::chat::StreamOptions;
 use crate::refuse::refuse;
-use crate::sampling::{SamplingFields, TOP_LOGPROBS, count};
+use crate::sampling::{SamplingFields, TOP_LOGPROBS, count, predict};
 use crate::turn::fits;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -47,6 +47,9 @@ pub(crate) struct CompletionFields {
     /// Most tokens of an answer; 16 if absent.
     #[schema(minimum = 1)]
     max_tokens: Option<i64>,
+    /// The same in llama-server's words, where that is absent; -1 = until the context is full.
+    #[schema(minimum = -1)]
+    n_predict: Option<i64>,
     /// Begin the answer with the prompt?
     echo: Option<bool>,
     /// Report how likely each token was, and so many likeliest ones.
@@ -60,7 +63,7 @@ pub(crate) struct CompletionFields {
 
 /// What is to be continued.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a text, token ids (whole numbers from 0), or a list of either")]
 pub(crate) enum PromptField {
     /// A text.
     Text(String),
@@ -95,7 +98,7 @@ pub(super) struct Ready {
 
 impl FromJson for CompletionRequest {
     fn from_json(object: &Map<String, Value>) -> Result<Self, ApiError> {
-        refuse(object)?;
+        refuse(object, &[])?;
         let form = form::from_fields(object)?;
         Ok(CompletionRequest { fields: part(object)?, sampling: part(object)?, form })
     }
@@ -113,15 +116,17 @@ impl CompletionRequest {
         // With the prompt's own probabilities there is something to say without an answer.
         let least = usize::from(!(echo && fields.logprobs.is_some()));
         let max_tokens = count("max_tokens", fields.max_tokens, least, usize::MAX)?;
-        let max_tokens = max_tokens.or(service.defaults.max_tokens).unwrap_or(MAX_TOKENS);
-        let mut sampling = self.sampling.sampling(&service.defaults.sampling)?;
+        let max_tokens =
+            max_tokens.or(predict(fields.n_predict)?).or(service.defaults.max_tokens).unwrap_or(MAX_TOKENS);
+        let mut sampling = self.sampling.sampling(service)?;
+        let ending = self.sampling.ending(model, self.form.as_ref())?;
         sampling.never = model.never().clone();
         sampling.logprobs = count("logprobs", fields.logprobs, 0, TOP_LOGPROBS)?;
         let (stops, choices) = (self.sampling.stops()?, self.sampling.choices()?);
         let prompts = fields.prompts(model)?;
         let (mut requests, mut echoes) = (Vec::new(), Vec::new());
         for prompt in &prompts {
-            fits(prompt, model.context())?;
+            fits(prompt.ids.len(), model.context())?;
             for choice in 0..choices as u64 {
                 let seed = sampling.seed.wrapping_add(choice);
                 requests.push(Request {
@@ -129,7 +134,7 @@ impl CompletionRequest {
                     prompt_logprobs: sampling.logprobs.filter(|_| echo),
                     sampling: Sampling { seed, ..sampling.clone() },
                     max_tokens: Some(max_tokens),
-                    ignore_eos: self.sampling.ignore_eos.unwrap_or(false),
+                    ending: ending.clone(),
                     reader: Reader::text(model.tokenizer().clone(), &stops),
                     ..Request::new(prompt.ids.clone())
                 });
@@ -178,6 +183,7 @@ impl CompletionFields {
         if self.suffix.as_deref().is_some_and(|s| !s.is_empty()) {
             return Err(ApiError::field("suffix", "`suffix` needs a `prompt` that is a text"));
         }
+        fits(ids.len(), model.context())?;
         let bytes =
             model.tokenizer().decode(ids, true).map_err(|e| ApiError::field("prompt", e.to_string()))?;
         Ok(Prompt { ids: ids.to_vec(), text: String::from_utf8_lossy(&bytes).into_owned() })

@@ -8,6 +8,7 @@ use crate::messages;
 use crate::model::Conversation;
 use crate::refuse::refuse;
 use crate::sampling::{SamplingFields, count};
+use crate::tail::Tail;
 use crate::thinking::ThinkingFields;
 use crate::turn::{self, ToolChoice, Turn};
 use serde::{Deserialize, Serialize};
@@ -92,7 +93,7 @@ struct TextField {
 
 impl FromJson for ResponsesRequest {
     fn from_json(object: &Map<String, Value>) -> Result<Self, ApiError> {
-        refuse(object)?;
+        refuse(object, &[])?;
         Ok(ResponsesRequest { fields: part(object)?, sampling: part(object)?, thinking: part(object)? })
     }
 }
@@ -109,19 +110,20 @@ impl ResponsesRequest {
         }
         let many = fields.parallel_tool_calls.unwrap_or(true);
         let (tools, call) = turn::callable(fields.chat_tools()?, &fields.choice()?, many)?;
+        let form = call.or(fields.form()?);
         Ok(Turn {
             chat: Conversation {
                 messages: messages::check(&fields.messages()?, model.takes_parts())?,
                 tools,
                 kwargs: thinking.kwargs(model)?,
-                opens_turn: true,
+                tail: Tail::Opened,
             },
-            sampling: self.sampling.sampling(&service.defaults.sampling)?,
+            sampling: self.sampling.sampling(service)?,
             stops: self.sampling.stops()?,
-            ignore_eos: self.sampling.ignore_eos.unwrap_or(false),
+            ending: self.sampling.ending(model, form.as_ref())?,
             max_tokens: count("max_output_tokens", fields.max_output_tokens, 1, usize::MAX)?,
             choices: 1,
-            form: call.or(fields.form()?),
+            form,
             streamed: fields.stream.unwrap_or(false),
         })
     }
@@ -138,8 +140,8 @@ impl ResponsesFields {
         let wrong = |why: &str| Err(ApiError::field("text.format", format!("`text.format` {why}")));
         match (format.get("type").and_then(Value::as_str), format.get("schema")) {
             (Some("text"), _) => Ok(None),
-            (Some("json_object"), _) => Ok(Some(Form::object())),
-            (Some("json_schema"), Some(schema)) => Ok(Some(Form::Json(schema.clone()))),
+            (Some("json_object"), _) => Ok(Some(Form::object("text.format"))),
+            (Some("json_schema"), Some(schema)) => Ok(Some(Form::json("text.format", schema.clone()))),
             (Some("json_schema"), None) => wrong("has no `schema`"),
             _ => wrong("must be of type `text`, `json_object` or `json_schema`"),
         }

@@ -4,10 +4,9 @@ mod chat;
 mod paint;
 mod session;
 
+use crate::usage;
 use crate::wire::{BackendArgs, ModelArgs};
 use anyhow::{Context, bail};
-use clap::CommandFactory;
-use clap::error::ErrorKind;
 use serde_json::{Map, Value as Json, json};
 use session::{Answer, Session};
 use shardwright_engine::request::Finish;
@@ -100,7 +99,7 @@ struct SamplingArgs {
     frequency_penalty: f32,
     /// The same seed gives the same answer; -1 = another each time.
     #[arg(long, value_name = "N", default_value = "-1", allow_negative_numbers = true, value_parser = seed)]
-    seed: i128,
+    seed: Seed,
 }
 
 /// Set by Ctrl-C, taken back by whoever stops for it.
@@ -109,10 +108,13 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// What shells expect of a program that Ctrl-C ended.
 const STOPPED: u8 = 130;
 
-/// Any `u64`, or -1.
-fn seed(text: &str) -> Result<i128, &'static str> {
-    let n = text.parse().ok().filter(|n| (-1..=i128::from(u64::MAX)).contains(n));
-    n.ok_or("must be 0 to 2^64 - 1, or -1 for another each time")
+/// Of the draws; None = another each time.
+pub(super) type Seed = Option<u64>;
+
+/// Any `u64`; what is below 0 means none.
+pub(super) fn seed(text: &str) -> Result<Seed, &'static str> {
+    let n = text.parse::<i128>().ok().filter(|n| *n <= i128::from(u64::MAX));
+    n.map(|n| u64::try_from(n).ok()).ok_or("must be 0 to 2^64 - 1, or -1 for another each time")
 }
 
 fn object(text: &str) -> Result<Map<String, Json>, String> {
@@ -129,7 +131,7 @@ impl SamplingArgs {
             repetition_penalty: self.repeat_penalty,
             presence_penalty: self.presence_penalty,
             frequency_penalty: self.frequency_penalty,
-            seed: u64::try_from(self.seed).unwrap_or_else(|_| RandomState::new().hash_one(0)),
+            seed: self.seed.unwrap_or_else(|| RandomState::new().hash_one(0)),
             ..Sampling::default()
         }
     }
@@ -138,10 +140,10 @@ impl SamplingArgs {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let sampling = args.sampling.sampling();
     if let Err(e) = sampling.check() {
-        usage(&e.to_string());
+        usage("run", &e.to_string());
     }
     if args.predict == 0 {
-        usage("-n must be at least 1, or -1");
+        usage("run", "-n must be at least 1, or -1");
     }
     let prompt = match &args.prompt {
         Some(prompt) => Some(prompt.clone()),
@@ -152,7 +154,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         bail!("the prompt is empty");
     }
     if prompt.is_none() && args.json {
-        usage("--json needs a prompt: give one with -p or on standard input");
+        usage("run", "--json needs a prompt: give one with -p or on standard input");
     }
     let mut session = Session::open(args, sampling)?;
     ctrlc::set_handler(|| {
@@ -166,14 +168,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         None => chat::chat(&mut session, args.system.clone()).map(|()| ExitCode::SUCCESS),
         Some(prompt) => once(&mut session, args, prompt.trim_end_matches(['\r', '\n'])),
     }
-}
-
-/// Ends the program as clap does for a flag that makes no sense.
-fn usage(text: &str) -> ! {
-    let mut cli = crate::Cli::command();
-    cli.build();
-    let run = cli.find_subcommand_mut("run").expect("this is it");
-    run.error(ErrorKind::ValueValidation, text).exit()
 }
 
 fn once(session: &mut Session, args: &Args, prompt: &str) -> anyhow::Result<ExitCode> {

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use serde_json::{Map, Value as Json};
 use shardwright_engine::generate::Generator;
 use shardwright_engine::reader::Reader;
-use shardwright_engine::request::{Done, Finish, Part, Request};
+use shardwright_engine::request::{Done, Ending, Finish, Part, Request};
 use shardwright_engine::sample::Sampling;
 use shardwright_text::reply::{Message, Options, Syntax};
 use shardwright_text::template::{ChatTemplate, TemplateInput};
@@ -156,7 +156,7 @@ impl Session {
         let id = self.generator.submit(Request {
             sampling: self.sampling.clone(),
             max_tokens: self.max_tokens,
-            ignore_eos: self.ignore_eos,
+            ending: Ending { ignore_eos: self.ignore_eos, ..Ending::default() },
             reader: prompt.reader,
             ..Request::new(prompt.ids)
         })?;

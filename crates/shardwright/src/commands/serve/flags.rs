@@ -1,5 +1,8 @@
 //! The flags of `serve`, under the names that vLLM and llama-server have for them.
 
+use super::tokens::tokens;
+use crate::commands::run::{Seed, seed};
+use crate::usage;
 use anyhow::{Context, bail};
 use serde_json::{Map, Value};
 use shardwright_engine::engine;
@@ -54,10 +57,14 @@ pub(super) struct ListenArgs {
     /// A file with one key a line.
     #[arg(long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
+    /// Names by which this server may be asked while it listens on this machine only and has no key, beside `localhost`;
+    /// `*` = any. For a proxy in front that passes its own name on.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    allowed_hosts: Vec<String>,
     /// Whose pages a browser lets ask: `*`, or origins as a JSON list or separated by commas [default: this machine's].
     #[arg(long, value_name = "ORIGINS")]
     allowed_origins: Option<String>,
-    /// Most bytes of a request.
+    /// Most bytes of a request; they must arrive within two minutes.
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
     max_body_bytes: usize,
     /// Most seconds for an answer; 0 = no limit.
@@ -77,14 +84,9 @@ pub(super) struct ListenArgs {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Size")]
 pub(super) struct SizeArgs {
-    /// Most tokens of prompt and answer; 0 = as many as the model was made for.
-    #[arg(
-        short = 'c',
-        long = "max-model-len",
-        visible_alias = "ctx-size",
-        value_name = "N",
-        default_value_t = 0
-    )]
+    /// Most tokens of prompt and answer, such as 8192, 32k (32,000) or 32K (32,768); auto = as many as the model was made for.
+    #[arg(short = 'c', long = "max-model-len", visible_alias = "ctx-size", value_name = "N", default_value = "auto",
+          allow_negative_numbers = true, value_parser = tokens)]
     pub(super) context: u32,
     /// Tokens that the cache holds, of all sequences together [default: enough for a few of full length].
     #[arg(long, value_name = "N")]
@@ -136,19 +138,25 @@ pub(super) struct ChatArgs {
 #[command(next_help_heading = "Sampling, where a request does not say")]
 pub(super) struct SamplingArgs {
     /// 0 = always the likeliest token.
-    #[arg(long, visible_alias = "temperature", value_name = "X", default_value_t = 1.0)]
+    #[arg(
+        long,
+        visible_alias = "temperature",
+        value_name = "X",
+        default_value_t = 1.0,
+        allow_negative_numbers = true
+    )]
     temp: f32,
     /// Choose among the K likeliest tokens; 0 or -1 = all.
     #[arg(long, value_name = "K", default_value_t = 0, allow_negative_numbers = true)]
     top_k: i64,
     /// Choose among the likeliest tokens that have this probability together; 1 = all.
-    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    #[arg(long, value_name = "P", default_value_t = 1.0, allow_negative_numbers = true)]
     top_p: f32,
     /// Choose among tokens at least this times as likely as the likeliest; 0 = all.
-    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    #[arg(long, value_name = "P", default_value_t = 0.0, allow_negative_numbers = true)]
     min_p: f32,
     /// Divides the logits of all tokens so far; 1 = off.
-    #[arg(long, value_name = "X", default_value_t = 1.0)]
+    #[arg(long, value_name = "X", default_value_t = 1.0, allow_negative_numbers = true)]
     repeat_penalty: f32,
     /// Subtracted from the logits of tokens of the answer so far; 0 = off.
     #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
@@ -156,6 +164,9 @@ pub(super) struct SamplingArgs {
     /// Subtracted from the logits of tokens of the answer as often as they occurred; 0 = off.
     #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
     frequency_penalty: f32,
+    /// The same seed gives the same answer; -1 = another each time.
+    #[arg(long, value_name = "N", default_value = "-1", allow_negative_numbers = true, value_parser = seed)]
+    seed: Seed,
     /// Most tokens of an answer; -1 = until the model ends or the context is full.
     #[arg(short = 'n', long, visible_alias = "n-predict", value_name = "N", default_value_t = -1, allow_negative_numbers = true,
           value_parser = clap::value_parser!(i64).range(-1..))]
@@ -217,7 +228,8 @@ impl ListenArgs {
 }
 
 impl SamplingArgs {
-    fn defaults(&self) -> anyhow::Result<Defaults> {
+    /// Ends the program if one of them makes no sense.
+    fn defaults(&self) -> Defaults {
         let sampling = Sampling {
             temperature: self.temp,
             top_k: usize::try_from(self.top_k).unwrap_or(0),
@@ -228,11 +240,13 @@ impl SamplingArgs {
             frequency_penalty: self.frequency_penalty,
             ..Sampling::default()
         };
-        sampling.check()?;
-        if self.predict == 0 {
-            bail!("-n must be at least 1, or -1");
+        if let Err(e) = sampling.check() {
+            usage("serve", &e.to_string());
         }
-        Ok(Defaults { sampling, max_tokens: usize::try_from(self.predict).ok() })
+        if self.predict == 0 {
+            usage("serve", "-n must be at least 1, or -1");
+        }
+        Defaults { sampling, seed: self.seed, max_tokens: usize::try_from(self.predict).ok() }
     }
 }
 
@@ -265,11 +279,12 @@ pub(super) fn options(
         port: listen.port,
         model,
         api_keys: listen.keys()?,
+        hosts: listen.allowed_hosts.clone(),
         origins: listen.origins()?,
         max_body: listen.max_body_bytes,
         patience: Patience { whole: seconds(listen.request_timeout), ..standard.patience },
         grace: Duration::from_secs(listen.shutdown_grace),
-        defaults: sampling.defaults()?,
+        defaults: sampling.defaults(),
         pooling: chat.pooling(),
         metrics_prefix: listen.metrics_prefix.clone(),
         version: env!("SHARDWRIGHT_VERSION").into(),

@@ -3,6 +3,7 @@
 mod flags;
 pub(crate) mod foreign;
 mod load;
+mod tokens;
 
 use crate::wire::{BackendArgs, ModelArgs};
 use flags::{ChatArgs, ListenArgs, LogFormat, SamplingArgs, SizeArgs};
