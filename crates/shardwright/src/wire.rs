@@ -277,7 +277,9 @@ impl ModelArgs {
 
 /// The file, for the front of an error.
 pub(crate) fn name(reader: &Reader) -> String {
-    reader.files()[0].display().to_string()
+    let path = &reader.files()[0];
+    // where a build has it tells nobody anything
+    if path.ends_with(DEMO) { DEMO.to_owned() } else { path.display().to_string() }
 }
 
 /// The file's tokenizer.
@@ -319,19 +321,21 @@ fn attach(reader: &mut Reader, mtp: &Path) -> anyhow::Result<()> {
     Ok(reader.attach(companion)?)
 }
 
+/// The file of the demo model.
+const DEMO: &str = "glm-dsa-demo-UD-Q4_K_XL.gguf";
+
 /// The demo model: in the source tree, or in the share folder beside the executable's.
 fn demo() -> anyhow::Result<PathBuf> {
-    const NAME: &str = "glm-dsa-demo-UD-Q4_K_XL.gguf";
     let exe = std::env::current_exe().ok();
     let beside = exe.as_deref().and_then(Path::parent);
     let places = [
-        beside.map(|d| d.join(NAME)),
-        beside.map(|d| d.join("../share/shardwright").join(NAME)),
-        Some(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo").join(NAME)),
+        beside.map(|d| d.join(DEMO)),
+        beside.map(|d| d.join("../share/shardwright").join(DEMO)),
+        Some(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo").join(DEMO)),
     ];
     places.into_iter().flatten().find(|p| p.is_file()).ok_or_else(|| {
         anyhow!(
-            "the demo model {NAME} is not in this copy of Shardwright; name a GGUF file instead of --demo"
+            "the demo model {DEMO} is not in this copy of Shardwright; name a GGUF file instead of --demo"
         )
     })
 }
@@ -340,6 +344,16 @@ impl Opened {
     /// The same, but its file has no weights.
     pub(crate) fn dummy(self) -> Opened {
         Opened { dummy: true, ..self }
+    }
+
+    /// Says so if a sequence of so many tokens is longer than the model was made for.
+    pub(crate) fn tell_if_beyond(&self, tokens: usize) {
+        let made_for = self.hyper.context;
+        if tokens > made_for {
+            log::warn!(
+                "{tokens} tokens are more than the {made_for} that the model was made for: what it computes beyond them means little"
+            );
+        }
     }
 
     /// Makes what runs the model's steps, after seeing that it fits.

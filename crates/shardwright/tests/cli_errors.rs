@@ -133,7 +133,7 @@ fn flags_that_make_no_sense() {
     usage(&["-t", "-1"], "invalid value '-1' for '--threads");
     usage(&["--tp", "-1"], "invalid value '-1' for '--tp");
     usage(&["-c", "-1"], "invalid value '-1' for '--ctx-size");
-    usage(&["--seed", "-2"], "-1 for another each time");
+    usage(&["--seed", "x"], "-1 for another each time");
     usage(&["--seed", "18446744073709551616"], "2^64 - 1");
     usage(&["-n", "0"], "-n");
     usage(&["-n", "-2"], "-2");
@@ -149,4 +149,40 @@ fn flags_that_make_no_sense() {
     usage(&["--activations", "f16"], "f32");
     usage(&["--system", "x", "--raw"], "--raw");
     usage(&["--parse-special"], "--raw");
+}
+
+#[test]
+fn flags_of_serve_that_make_no_sense() {
+    let usage = |more: &[&str], expected: &str| {
+        check(&[&["serve", "no-such-file.gguf"], more].concat(), 2, &[expected]);
+    };
+    usage(&["--temp", "nan"], "temperature");
+    usage(&["--temp", "-1"], "temperature");
+    usage(&["--top-p", "-0.5"], "top_p");
+    usage(&["--min-p", "-1"], "min_p");
+    usage(&["--repeat-penalty", "-1"], "repetition_penalty");
+    usage(&["-n", "0"], "-n must be");
+    usage(&["--seed", "many"], "-1 for another each time");
+    usage(&["--max-model-len", "32q"], "32k (32,000)");
+    usage(&["-c", "-2"], "32k (32,000)");
+    usage(&["--pipeline-parallel-size", "2"], "only `1`");
+    usage(&["-dp", "2"], "only `1`");
+    usage(&["--rope-scaling", "yarn"], "as the file says");
+}
+
+#[test]
+fn pasted_flags_with_negative_numbers_and_units_are_understood() {
+    let serve = |more: &[&str]| {
+        check(&[&["serve", "no-such-file.gguf", "--port", "0"], more].concat(), 1, &["no-such-file.gguf"]);
+    };
+    serve(&["--seed", "-1", "--top-k", "-1", "-n", "-1", "-c", "-1"]);
+    serve(&["--seed", "-2", "--max-model-len", "32k", "-pp", "1", "--data-parallel-size=1"]);
+    serve(&["--max-model-len", "auto", "--rope-scaling", "none", "--seed", "7"]);
+    check(&["run", "no-such-file.gguf", "-p", "x", "--seed", "-2"], 1, &["no-such-file.gguf"]);
+}
+
+#[test]
+fn the_demo_is_named_without_the_place_of_its_build() {
+    let why = fails(&["run", "--demo", "-p", "x", "--tp", "9"], 1);
+    assert!(why.contains("9 ranks") && !why.contains('/'), "{why}");
 }

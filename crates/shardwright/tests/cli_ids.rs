@@ -6,7 +6,7 @@ mod util;
 use npyz::npz::NpzArchive;
 use serde_json::Value;
 use std::path::Path;
-use util::{data, model, run, scratch};
+use util::{data, model, run, scratch, told};
 
 fn read(path: impl AsRef<Path>) -> Value {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
@@ -119,4 +119,29 @@ fn generate_and_tokenize_speak_json() {
         serde_json::from_str(&run(&["tokenize", &llama, "--text", &path("text"), "--json"])).unwrap();
     let texts: String = json["texts"].as_array().unwrap().iter().map(|t| t.as_str().unwrap()).collect();
     assert_eq!(texts, "and");
+}
+
+/// More tokens than the model was made for: computed all the same, with one line.
+#[test]
+fn lengths_beyond_the_models_own_are_told() {
+    let dir = scratch();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (ids, out, llama) = (path("ids.txt"), path("out"), model("llama-f32"));
+    std::fs::write(&ids, "1 2 3 4 5 6").unwrap();
+    for command in [
+        &["logits", "--ids", &ids, "--out", &out][..],
+        &["generate", "--ids", &ids, "-n", "2"],
+        &["eval", "--ids", &ids],
+        &["verify", "--ids", &ids],
+        &["bench", "-p", "4", "-n", "2", "-r", "1"],
+    ] {
+        let warnings = |context: usize| {
+            let key = format!("llama.context_length=int:{context}");
+            let log = told(&[command, &["-m", &llama, "--override-kv", &key]].concat());
+            log.lines()
+                .filter(|l| l.starts_with("warning: ") && l.contains("tokens are more than the"))
+                .count()
+        };
+        assert_eq!((warnings(4), warnings(16)), (1, 0), "{command:?}");
+    }
 }

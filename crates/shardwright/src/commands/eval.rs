@@ -55,6 +55,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let width = (args.window as usize).min(ids.len());
     let windows: Vec<&[u32]> = ids.chunks(width).filter(|w| w.len() > 1).collect();
     let windows = &windows[..args.windows.map_or(windows.len(), |n| windows.len().min(n as usize))];
+    opened.tell_if_beyond(width);
     let size = Size { context: width, rows: width.min(ROWS) };
     let mut executor = opened.executor(&args.backend, size)?;
     let mut reference = match &args.against {

@@ -43,6 +43,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let n = args.n as usize;
     let context = prompt.len() + n;
     let rows = (args.chunk as usize).min(prompt.len());
+    opened.tell_if_beyond(context);
     let executor = opened.executor(&args.backend, Size { context, rows })?;
     let mut generator = Generator::new(executor, []);
     generator.submit(Request { max_tokens: Some(n), ..Request::new(prompt) })?;

@@ -42,6 +42,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let vocab = opened.hyper.vocab;
     let ids = read_ids(&args.ids, vocab)?;
     let rows = (args.chunk as usize).min(ids.len());
+    opened.tell_if_beyond(ids.len());
     let mut executor = opened.executor(&args.backend, Size { context: ids.len(), rows })?;
     let place = || args.out.display().to_string();
     let mut out = BufWriter::new(File::create(&args.out).with_context(place)?);

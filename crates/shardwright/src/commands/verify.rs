@@ -62,6 +62,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let plain = args.model.open()?;
     let other = args.against.as_ref().map(|path| args.model.open_at(path)).transpose()?;
     let ids = prompt(args, &plain)?;
+    plain.tell_if_beyond(ids.len());
     let tolerance = args.tolerance.unwrap_or_else(|| args.backend.tolerance());
     if plain.hyper.draft.is_some() {
         log::info!("the next-token layer is not run, so nothing is said about it");

@@ -19,6 +19,14 @@ pub(crate) fn json(args: &[&str]) -> serde_json::Value {
     serde_json::from_str(&run(args)).unwrap()
 }
 
+/// Standard error of a call that must succeed.
+pub(crate) fn told(args: &[&str]) -> String {
+    let out = call(args);
+    let log = String::from_utf8(out.stderr).unwrap();
+    assert!(out.status.success(), "{args:?}: {log}");
+    log
+}
+
 /// Standard error of a call that must fail with this exit status.
 pub(crate) fn fails(args: &[&str], code: i32) -> String {
     let out = call(args);

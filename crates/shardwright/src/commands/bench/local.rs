@@ -28,6 +28,7 @@ pub(super) fn run(args: &LocalArgs, model: &ModelArgs, how: &How) -> anyhow::Res
     let opened = args.dummy.open(model)?.map_or_else(|| model.open(), Ok)?;
     let (depth, prompt, answer) = (args.dummy.depth as usize, args.prompt as usize, how.predict as usize);
     let rows = (args.chunk as usize).min(prompt);
+    opened.tell_if_beyond(depth + prompt + answer);
     let mut executor =
         opened.executor(&args.backend.fast(), Size { context: depth + prompt + answer, rows })?;
     let ids: Vec<u32> = ids(opened.hyper.vocab as u32).take(prompt).collect();

@@ -15,9 +15,11 @@ enum Takes {
     Value,
     /// A value, unless another flag follows.
     Perhaps,
+    /// This value; any other would ask for something.
+    Only(&'static str),
 }
 
-use Takes::{Nothing, Perhaps, Value};
+use Takes::{Nothing, Only, Perhaps, Value};
 
 /// Names, what follows, and what the flag means here.
 struct Flag {
@@ -52,6 +54,7 @@ const MAPPED: &str = "the file is mapped into memory; the system keeps what is u
 const TRUST: &str = "no code of a model is ever run";
 const ONE_PROCESS: &str = "there is one process";
 const CACHE: &str = "the size of the cache is --cache-tokens";
+const ROPE: &str = "positions are rotated as the file says; --override-kv reads its keys otherwise";
 const SAMPLER: &str = "the order of sampling rules is fixed: penalties, top-k, top-p, min-p, temperature";
 const MARKERS: &str = "reasoning is told apart by the model's own markers";
 
@@ -66,6 +69,18 @@ const FLAGS: &[Flag] = &[
     flag(&["-cmoe", "--cpu-moe"], Nothing, DEALT),
     flag(&["-ncmoe", "--n-cpu-moe"], Value, DEALT),
     flag(&["--enable-expert-parallel", "-ep"], Nothing, DEALT),
+    flag(
+        &["--pipeline-parallel-size", "-pp"],
+        Only("1"),
+        "every rank computes its part of every layer: use --tp",
+    ),
+    flag(
+        &["--data-parallel-size", "-dp"],
+        Only("1"),
+        "one process serves one copy of the model: start more of them",
+    ),
+    flag(&["--rope-scaling"], Only("none"), ROPE),
+    flag(&["--rope-scale", "--rope-freq-base", "--rope-freq-scale", "--yarn-orig-ctx"], Only("0"), ROPE),
     flag(&["--moe-backend", "--all2all-backend"], Value, BACKEND),
     flag(&["--distributed-executor-backend"], Value, ONE_PROCESS),
     flag(&["--api-server-count", "-asc"], Value, ONE_PROCESS),
@@ -132,7 +147,9 @@ const FLAGS: &[Flag] = &[
 ];
 
 /// What was told of in place of being done: (flag, what it means here).
-static NOTES: OnceLock<Vec<(String, &'static str)>> = OnceLock::new();
+type Notes = Vec<(String, &'static str)>;
+
+static NOTES: OnceLock<Notes> = OnceLock::new();
 
 /// Lines for the log, once there is one.
 pub(super) fn notes() -> impl Iterator<Item = String> {
@@ -150,13 +167,14 @@ pub(crate) fn translate(arguments: impl Iterator<Item = OsString>) -> Vec<OsStri
     if is_serve.is_none_or(|command| command != "serve") {
         return arguments;
     }
-    let (ours, notes) = sort(arguments);
+    let (ours, notes) = sort(arguments).unwrap_or_else(|why| crate::usage("serve", &why));
     // The arguments are read once.
     let _ = NOTES.set(notes);
     ours
 }
 
-fn sort(arguments: Vec<OsString>) -> (Vec<OsString>, Vec<(String, &'static str)>) {
+/// Our arguments, and what was told of in place of being done; or why another's flag cannot be taken.
+fn sort(arguments: Vec<OsString>) -> Result<(Vec<OsString>, Notes), String> {
     let (mut ours, mut notes) = (Vec::new(), Vec::new());
     let mut rest = arguments.into_iter().peekable();
     // The program, and all up to the command.
@@ -179,8 +197,15 @@ fn sort(arguments: Vec<OsString>) -> (Vec<OsString>, Vec<(String, &'static str)>
             let value = if joined { &text[name.len()..] } else { "" };
             ours.push(format!("{renamed}{value}").into());
         } else if let Some(flag) = FLAGS.iter().find(|f| f.names.contains(&name.as_str())) {
-            if !joined {
-                skip_value(flag.takes, &mut rest);
+            let value = match joined {
+                true => Some(text[text.find('=').map_or(0, |at| at + 1)..].to_owned()),
+                false => take_value(flag.takes, &mut rest),
+            };
+            if let Only(only) = flag.takes
+                && value.as_deref() != Some(only)
+            {
+                let value = value.unwrap_or_default();
+                return Err(format!("`{name} {value}` is not possible here, only `{only}`: {}", flag.note));
             }
             notes.push((name, flag.note));
         } else if joined && name.len() == text.find('=').unwrap_or(0) && name.starts_with("--") {
@@ -191,20 +216,18 @@ fn sort(arguments: Vec<OsString>) -> (Vec<OsString>, Vec<(String, &'static str)>
             ours.push(argument);
         }
     }
-    (ours, notes)
+    Ok((ours, notes))
 }
 
-fn skip_value(takes: Takes, rest: &mut Peekable<impl Iterator<Item = OsString>>) {
+fn take_value(takes: Takes, rest: &mut Peekable<impl Iterator<Item = OsString>>) -> Option<String> {
     let is_flag = rest.peek().is_some_and(|next| next.to_string_lossy().starts_with('-'));
     let looks_right = |next: &OsString| ["on", "off", "auto", "0", "1"].iter().any(|w| next == w);
-    let skips = match takes {
+    let takes = match takes {
         Nothing => false,
-        Value => true,
+        Value | Only(_) => true,
         Perhaps => !is_flag && rest.peek().is_some_and(looks_right),
     };
-    if skips {
-        rest.next();
-    }
+    if takes { rest.next().map(|value| value.to_string_lossy().into_owned()) } else { None }
 }
 
 #[cfg(test)]
@@ -214,7 +237,7 @@ mod tests {
     #[test]
     fn pasted_commands_become_ours() {
         let check = |line: &str, ours: &str, noted: &[&str]| {
-            let (found, notes) = sort(line.split(' ').map(OsString::from).collect());
+            let (found, notes) = sort(line.split(' ').map(OsString::from).collect()).unwrap();
             let found: Vec<_> = found.iter().map(|a| a.to_string_lossy()).collect();
             assert_eq!(found.join(" "), ours);
             assert_eq!(notes.iter().map(|n| n.0.as_str()).collect::<Vec<_>>(), noted, "{line}");
@@ -233,6 +256,20 @@ mod tests {
             &["--gpu-memory-utilization", "--speculative-config"],
         );
         check("x serve m --max_model_len=10", "x serve m --max-model-len=10", &[]);
+        check("x serve m -pp 1 --data_parallel_size=1", "x serve m", &["-pp", "--data-parallel-size"]);
+    }
+
+    #[test]
+    fn what_asks_for_more_is_refused_with_a_reason() {
+        let check = |line: &str, expected: &str| {
+            let why = sort(line.split(' ').map(OsString::from).collect()).unwrap_err();
+            assert!(why.contains(expected) && why.contains(": "), "{line}: {why}");
+        };
+        check("x serve m --pipeline-parallel-size 2", "`--pipeline-parallel-size 2`");
+        check("x serve m -dp=4", "`-dp 4`");
+        check("x serve m -pp", "only `1`");
+        check("x serve m --rope-scaling yarn --port 1", "--override-kv");
+        check("x serve m --rope-freq-base 1000000", "`--rope-freq-base 1000000`");
     }
 
     #[test]
