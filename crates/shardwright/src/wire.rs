@@ -439,7 +439,11 @@ impl Opened {
             fuse: true,
             tiles: vec![1, 4, 8],
             dummy: self.dummy,
-            recorded: if args.enforce_eager { vec![] } else { steps(&[1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64]) },
+            recorded: if args.enforce_eager {
+                vec![]
+            } else {
+                steps(&[1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64])
+            },
         })
     }
 

@@ -68,8 +68,8 @@ fn what_this_machine_cannot_do() {
     let run = |more: &[&str], expected: &[&str]| {
         check(&[&["run", &llama, "-p", "x"], more].concat(), 1, expected);
     };
-    run(&["--device", "cuda"], &["no CUDA backend"]);
-    run(&["--device", "cuda:0,1"], &["no CUDA backend"]);
+    run(&["--device", "cuda:9999"], &["GPU"]);
+    run(&["--device", "cuda:0,1"], &["a model runs on one GPU", "cuda:0,1"]);
     run(&["--tp", "64"], &["64 ranks", "legal for this file: 1"]);
     let long = ["--override-kv", "llama.context_length=int:200000000", "-c", "0"];
     run(&long, &["not enough memory", "of weights", "of cache", "available", "--no-memory-check"]);
@@ -173,7 +173,11 @@ fn flags_of_serve_that_make_no_sense() {
 #[test]
 fn pasted_flags_with_negative_numbers_and_units_are_understood() {
     let serve = |more: &[&str]| {
-        check(&[&["serve", "no-such-file.gguf", "--port", "0"], more].concat(), 1, &["no-such-file.gguf"]);
+        check(
+            &[&["-q", "serve", "no-such-file.gguf", "--port", "0"], more].concat(),
+            1,
+            &["no-such-file.gguf"],
+        );
     };
     serve(&["--seed", "-1", "--top-k", "-1", "-n", "-1", "-c", "-1"]);
     serve(&["--seed", "-2", "--max-model-len", "32k", "-pp", "1", "--data-parallel-size=1"]);
