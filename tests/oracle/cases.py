@@ -6,56 +6,22 @@
 CASES.md holds the builders of the files (`chain.py`, `ref.py`) and each case's own lines that call them, as fenced
 blocks named in the fence. They are run from there, in a folder of their own; what must come out is written here.
 """
-import importlib
 import json
 import os
-import re
-import subprocess
 import sys
-import tempfile
 
 import numpy as np
 
-from engine import Engine, Failed, Tally, legal_ranks, log_softmax
+import document
+from engine import Failed, legal_ranks, log_softmax
 
 TOLERANCE = 0.01
 PARIS = list(b"Paris is the capital of")
 ZEBRA = list(b"zebra")
-MIB = 1 << 20
-# A child's peak memory starts at that of the process it was forked from, hence a small one between it and us.
-MEASURE = """
-import json, os, sys, time
-start = time.monotonic()
-_, status, usage = os.wait4(os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ), 0)
-took = time.monotonic() - start
-with open(sys.argv[1], "w") as f:
-    json.dump([os.waitstatus_to_exitcode(status), took, usage.ru_maxrss * 1024], f)
-"""
 
 
-class Cases:
-    """The blocks of the document, the binary and the tally."""
-
-    def __init__(self, binary, document):
-        with open(document) as f:
-            self.blocks = dict(re.findall(r"```python (\S+)\n(.*?)```", f.read(), re.S))
-        self.folder = tempfile.mkdtemp(prefix="cases-")
-        self.engine, self.tally = Engine(binary), Tally()
-        os.chdir(self.folder)
-        sys.path.insert(0, self.folder)
-        for name, code in self.blocks.items():
-            with open(name if name.endswith(".py") else f"{name}.py", "w") as f:
-                f.write(code)
-
-    def build(self, case):
-        """Runs a case's own block; what it defines."""
-        space = {}
-        exec(self.blocks[case], space)
-        return space
-
-    def maker(self, module, name):
-        """A function of the document's modules."""
-        return getattr(importlib.import_module(module), name)
+class Cases(document.Cases):
+    """Questions about logits."""
 
     def logprobs(self, model, ids, *flags):
         """After the last of these ids."""
@@ -76,21 +42,6 @@ class Cases:
             off = np.abs(self.logprobs(model, ids, *flags) - log_softmax(np.asarray(reference))).max()
             return off <= tolerance, f"off by {off:.2g}/{tolerance}"
         self.tally.run(name, check)
-
-    def refused(self, name, args, says, seconds=1.0, memory=100 * MIB):
-        """An exit status of 1, one line that says all of `says`, in time and within the memory."""
-        self.tally.run(name, lambda: self.refusal(args, says, seconds, memory))
-
-    def refusal(self, args, says, seconds, memory):
-        report = os.path.abspath("report")
-        measure = [sys.executable, "-S", "-c", MEASURE, report, self.engine.path, *map(str, args)]
-        said = subprocess.run(measure, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE).stderr.decode("utf-8", "replace")
-        with open(report) as f:
-            status, took, peak = json.load(f)
-        errors = [line for line in said.splitlines() if not line.startswith(("note:", "warning:"))]
-        good = status == 1 and len(errors) == 1 and "internal error" not in said
-        good &= all(s.lower() in said.lower() for s in says) and took <= seconds and peak <= memory
-        return good, f"exit {status}, {took:.2f} s, {peak // MIB} MiB: {said.strip()[:200]}"
 
 
 def g1(c):
@@ -304,14 +255,8 @@ def n2(c):
     c.refused("N2 a NaN", run, ["non-finite"])
 
 
-ALL = {f.__name__.upper(): f for f in (g1, g2, g3, g4, q1, q2, q3, m1, m3, m4, m5, n1, n2)}
+ALL = (g1, g2, g3, g4, q1, q2, q3, m1, m3, m4, m5, n1, n2)
 
 
 if __name__ == "__main__":
-    cases = Cases(sys.argv[1], os.path.abspath(sys.argv[2]))
-    for case in sys.argv[3:] or ALL:
-        try:
-            ALL[case](cases)
-        except (Failed, OSError, AssertionError, KeyError, ValueError) as e:
-            cases.tally.say(False, case, f"{type(e).__name__}: {e}")
-    cases.tally.end()
+    document.run(Cases(sys.argv[1], os.path.abspath(sys.argv[2])), ALL, sys.argv[3:])

@@ -81,7 +81,7 @@ class Tally:
         """`check()` returns (good, detail)."""
         try:
             self.say(*(lambda r: (r[0], what, r[1]))(check()))
-        except (Failed, OSError, ValueError, KeyError, subprocess.TimeoutExpired) as e:
+        except Exception as e:
             self.say(False, what, f"{type(e).__name__}: {e}")
 
     def end(self):
