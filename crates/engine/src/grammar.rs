@@ -2,7 +2,7 @@
 
 use crate::guide::{Allowed, Guide};
 use crate::regex::empty_copies;
-use crate::{Error, Result};
+use crate::{Error, Result, schema};
 use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::toktrie::{ApproximateTokEnv, SimpleVob, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{Matcher, ParserFactory};
@@ -118,6 +118,9 @@ impl Grammars {
         let kind = grammar.kind();
         let wrong = |why: String| Error::Grammar { kind, why };
         grammar.check_size().map_err(wrong)?;
+        if let Grammar::JsonSchema(schema) = grammar {
+            schema::check(schema).map_err(wrong)?;
+        }
         let queued = self.compiling.fetch_add(1, Ordering::Relaxed);
         let running = Compiling(self.compiling.clone());
         if queued >= MOST_AT_ONCE {

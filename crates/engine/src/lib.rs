@@ -14,6 +14,7 @@ mod regex;
 pub mod request;
 pub mod sample;
 mod scheduler;
+mod schema;
 pub mod selftest;
 mod sequence;
 pub mod stats;

@@ -131,9 +131,9 @@ fn a4_schemas_that_cannot_be_kept_are_refused() {
         assert!(text.starts_with("the JSON schema cannot be used: ") && text.contains(says), "{text}");
         assert!(!text.contains('\n') && text.len() < 400, "{text}");
     };
-    check(json!({"$ref": "#/$defs/n", "$defs": {"n": {"$ref": "#/$defs/n"}}}), "");
-    check(json!({"type": "not-a-type"}), "not-a-type");
-    check(json!({"$ref": "http://example.com/x"}), "http://example.com/x");
+    check(json!({"$ref": "#/$defs/n", "$defs": {"n": {"$ref": "#/$defs/n"}}}), "`#/$defs/n/$ref`: ");
+    check(json!({"type": "not-a-type"}), "`#/type`: `not-a-type`");
+    check(json!({"$ref": "http://example.com/x"}), "`#/$ref`: `http://example.com/x`");
     check(json!({"enum": []}), "");
     check(json!({"type": "string", "minLength": 3, "maxLength": 2}), "");
     check((0..200).fold(json!({}), |inner, _| json!({"items": inner})), "nests");
