@@ -172,10 +172,10 @@ impl From<EngineError> for ApiError {
                 ..ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
             },
             EngineError::Grammar { .. } => ApiError::field("response_format", message),
-            EngineError::Guide(_) => ApiError {
-                code: Some("grammar_failed"),
-                ..ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
-            },
+            // A form that compiles may still be too much to follow; it is the client's.
+            EngineError::Guide(_) => {
+                ApiError { code: Some("grammar_failed"), ..ApiError::field("response_format", message) }
+            }
             EngineError::Busy { .. } => ApiError {
                 code: Some("queue_full"),
                 retry_after: Some(1),
@@ -216,6 +216,9 @@ mod tests {
         let too_long = EngineError::PromptTooLong { prompt: 600, context: 512 };
         let code = Some("context_length_exceeded");
         check(too_long.into(), 400, "invalid_request_error", code, Some("prompt"));
+        let heavy = EngineError::Guide("too many items".into());
+        let (code, param) = (Some("grammar_failed"), Some("response_format"));
+        check(heavy.into(), 400, "invalid_request_error", code, param);
         let nan = EngineError::NonFinite { at: "layer 3".into() };
         check(nan.into(), 500, "server_error", Some("non_finite_values"), None);
         check(
