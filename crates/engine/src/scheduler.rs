@@ -3,7 +3,8 @@
 //! First come, first served. A sequence starts when there are blocks for all tokens it has and one more for everybody
 //! who runs; its answer takes more as it grows. When they run out, the one that came last is set back: it waits again
 //! in its old place, and later computes its tokens once more. Before it, and for anyone who waits, those give way whose
-//! readers are too slow to take more. A sequence that begins like one that is being read lets that one finish the blocks
+//! readers are too slow to take more. Whoever waits for room is passed by others that fit, until they have as many tokens
+//! together as it has: a short request does not wait for long ones, and these do not wait for ever. A sequence that begins like one that is being read lets that one finish the blocks
 //! they share, and then finds them in the cache: so several answers to one prompt are as many requests.
 
 use crate::pager::Pager;
@@ -64,33 +65,43 @@ impl Scheduler {
 
     /// Starts those that wait, as long as there is room, and sees to it that all that run can grow.
     pub(crate) fn admit(&mut self) {
-        let mut at = 0;
-        while let Some(next) = self.waiting.get_mut(at).filter(|_| self.stirred) {
-            if next.held {
+        // The first of those that have no room.
+        let mut stuck: Option<usize> = None;
+        let (mut at, mut later) = (0, false);
+        while self.stirred && at < self.waiting.len() {
+            let next = &self.waiting[at];
+            if next.held || stuck.is_some_and(|first| !self.waiting[first].lets_pass(next)) {
                 at += 1;
                 continue;
             }
             let start = match self.running.len() < self.seats {
-                true => next.start(&self.pager, self.running.len(), &self.running),
+                true => self.waiting[at].start(&self.pager, self.running.len(), &self.running),
                 false => Start::NoRoom,
             };
             match start {
-                Start::Later => at += 1,
-                Start::Begun => {
-                    let place = self.running.partition_point(|other| other.id < next.id);
-                    self.running.extend(self.waiting.remove(at));
-                    self.running[place..].rotate_right(1);
-                }
+                Start::Later => (at, later) = (at + 1, true),
+                Start::Begun => self.begin(at, stuck),
                 Start::NoRoom => match self.running.iter().rposition(|s| s.held) {
                     Some(held) => {
                         self.set_back(held);
-                        at = 0;
+                        (at, stuck) = (0, None);
                     }
-                    None => self.stirred = false,
+                    None => (at, stuck) = (at + 1, stuck.or(Some(at))),
                 },
             }
         }
+        self.stirred &= later || stuck.is_none();
         self.make_room();
+    }
+
+    /// Moves one to those that run; it may have passed one that still waits.
+    fn begin(&mut self, at: usize, passed: Option<usize>) {
+        let Some(sequence) = self.waiting.remove(at) else { return };
+        if let Some(first) = passed {
+            self.waiting[first].passed_by(&sequence);
+        }
+        let place = self.running.partition_point(|other| other.id < sequence.id);
+        self.running.insert(place, sequence);
     }
 
     /// A block for everybody whose last one is full.

@@ -29,6 +29,8 @@ pub(crate) struct Sequence {
     most: usize,
     history: History,
     lease: Lease,
+    /// Tokens of those that came later and began before it, for want of room.
+    passed: usize,
     /// Candidates were too few for the next token.
     needs_logits: bool,
     /// How likely the prompt's tokens were, as far as it is read; None: not asked for, or told.
@@ -59,6 +61,7 @@ impl Sequence {
             most: request.most(context),
             history: History::new(&request.sampling, &request.prompt),
             lease: pager.lease(&[]),
+            passed: 0,
             needs_logits: false,
             scores: request.prompt_logprobs.map(|_| Vec::new()),
             pooled: Vec::new(),
@@ -84,6 +87,16 @@ impl Sequence {
 
     pub(crate) fn cached(&self) -> usize {
         self.cached
+    }
+
+    /// May this one begin first, though it came later? Not if somebody sees the answer stand still meanwhile.
+    pub(crate) fn lets_pass(&self, other: &Sequence) -> bool {
+        self.reused.is_none() && self.passed + other.tokens.len() <= self.tokens.len()
+    }
+
+    /// This one began first.
+    pub(crate) fn passed_by(&mut self, other: &Sequence) {
+        self.passed += other.tokens.len();
     }
 
     /// Takes blocks for all its tokens and leaves `spare` to others.

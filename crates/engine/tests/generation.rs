@@ -8,7 +8,7 @@ use shardwright_engine::Error;
 use shardwright_engine::generate::Generator;
 use shardwright_engine::options::Options;
 use shardwright_engine::reader::Reader;
-use shardwright_engine::request::{Ending, Finish, Part, Request};
+use shardwright_engine::request::{Ending, Finish, Part, Reply, Request};
 use shardwright_engine::sample::Sampling;
 use shardwright_model::exec::{BLOCK, Limits};
 use shardwright_model::null::Null;
@@ -206,6 +206,27 @@ fn requests_wait_for_room_in_order() {
     }
     assert_eq!(ends, ids);
     assert_eq!((tokens, generator.stats().blocks_free), (9 * 70, 4));
+}
+
+/// Short requests pass a long one that has no room, but no more tokens than it has itself.
+#[test]
+fn o2_who_waits_for_room_is_passed_for_a_while() {
+    let limits = Limits { vocab: 1000, rows: 256, blocks: 16, context: 256, width: 1, drafts: false };
+    let mut generator = Generator::new(Box::new(Null::new(limits, |token, _| token + 1)), []);
+    let submit = |generator: &mut Generator, token, length, most| {
+        let request = Request { max_tokens: Some(most), ..Request::new(vec![token; length]) };
+        generator.submit(request).unwrap()
+    };
+    let first = submit(&mut generator, 1, 9 * BLOCK, BLOCK);
+    let long = submit(&mut generator, 2, 10 * BLOCK, 1);
+    let short: Vec<_> = (3..15).map(|i| submit(&mut generator, i, BLOCK, 1)).collect();
+    let mut begun = Vec::new();
+    while !generator.is_idle() {
+        let started = |reply: &Reply| matches!(reply.part, Part::Started { .. });
+        begun.extend(generator.step().unwrap().iter().filter(|reply| started(reply)).map(|reply| reply.id));
+    }
+    let expected = [&[first], &short[..10], &[long], &short[10..]].concat();
+    assert_eq!(begun, expected);
 }
 
 /// All candidates are excluded: the row is asked again for all logits.
