@@ -30,7 +30,8 @@ const CHOICES: usize = 128;
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(default)]
 pub struct SamplingFields {
-    /// 0 = always the likeliest token. Above 2 only together with `min_p`.
+    /// 0 = always the likeliest token. Comes last: `top_k`, `top_p` and `min_p` choose by what the model itself says,
+    /// before the temperature. Above 2 only together with `min_p`.
     #[schema(minimum = 0)]
     pub temperature: Option<f32>,
     /// Choose among the likeliest tokens that have this probability together.

@@ -137,7 +137,7 @@ pub(super) struct ChatArgs {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Sampling, where a request does not say")]
 pub(super) struct SamplingArgs {
-    /// 0 = always the likeliest token.
+    /// 0 = always the likeliest token. Comes last, when top-k, top-p and min-p have chosen.
     #[arg(
         long,
         visible_alias = "temperature",
