@@ -92,6 +92,7 @@ impl Error {
         let layer = path.strip_prefix("blk.").and_then(|rest| rest.split('.').next());
         let at = match layer {
             Some(layer) => format!("layer {layer} (`{path}`)"),
+            None if path.starts_with("embd") => format!("the embedding, before layer 0 (`{path}`)"),
             None => format!("`{path}`"),
         };
         Error::NonFinite { at }
