@@ -1,9 +1,11 @@
 """Cases of OpenAI's API: A1 to A4, J1, J2."""
 import itertools
 import json
+import time
 
 import served_schema
-from served_client import CHAT, TEXT, Said, asked, at_once, serve, told_chat
+from document import MIB
+from served_client import CHAT, TEXT, Meanwhile, Said, asked, at_once, serve, told_chat
 
 
 def a1(c):
@@ -140,9 +142,10 @@ def a4(c):
     with serve(c, "a4.gguf") as s:
         for name in ("S1", "S2", "S5"):
             c.tally.run(f"A4 {name}: 20 seeds", lambda: kept(s, space[name]))
-        for name in ("S3", "S4", "S6"):
+        for name, place in (("S3", "#/$defs/n/$ref"), ("S4", "#/type"), ("S6", "#/$ref")):
             for stream in (False, True):
-                c.tally.run(f"A4 {name} is refused{' streamed' * stream}", lambda: no_form(s, space[name], stream))
+                c.tally.run(f"A4 {name} is refused{' streamed' * stream}", lambda: no_form(s, space[name], place, stream))
+        c.tally.run("A4 a schema that takes long is refused while others are answered", lambda: costly(s))
 
 
 def form(schema):
@@ -160,11 +163,37 @@ def kept(s, schema):
     return ends["stop"] > 0, str(ends)
 
 
-def no_form(s, schema, stream):
+def no_form(s, schema, place, stream):
+    """Refused with the place in the schema."""
     answer = s.post(CHAT, asked("zebra", stream=stream, **form(schema)))
     error = answer.error
-    good = answer.status == 400 and error["param"] == "response_format"
+    good = answer.status == 400 and error["param"] == "response_format" and f"`{place}`" in error["message"]
     return good, f"{answer.status} {error['message']}"
+
+
+def costly(s):
+    """Each is refused or taken soon and in little memory, and nobody waits for it."""
+    chain = lambda n, inner: {"$ref": "#/$defs/0", "$defs": {**{str(i): inner({"$ref": f"#/$defs/{i + 1}"}) for i in range(n)}, str(n): {"type": "null"}}}
+    schemas = [
+        {"enum": [f"name{i}" for i in range(50_000)]},
+        {"type": "string", "pattern": "((a{1,500}){1,500}){1,500}"},
+        {"type": "array", "items": {"type": "integer"}, "minItems": 1_000_000},
+        chain(1_999, lambda next: {"anyOf": [next, next]}),
+        chain(1_999, lambda next: {"allOf": [next, next]}),
+        {"type": "object", "properties": {f"f{i}": {"type": "integer"} for i in range(9_000)}},
+    ]
+    small = lambda: s.good(CHAT, asked("q", max_tokens=1))
+    found = []
+    with Meanwhile(0.05, small) as second:
+        for schema in schemas:
+            before, peak, begun = s.memory(), [0], time.monotonic()
+            with Meanwhile(0.01, lambda: peak.append(s.memory())):
+                status = s.post(CHAT, asked("zebra", max_tokens=2, **form(schema))).status
+            found.append((status, round(time.monotonic() - begun, 2), (max(peak) - before) // MIB))
+    longest = max(second.took)
+    good = all(status in (200, 400) and took <= 2 and more <= 100 for status, took, more in found)
+    good &= any(status == 400 for status, _, _ in found) and longest <= 0.5 and not second.failed
+    return good, f"status, s, MiB: {found}; others waited {longest:.2f} s at most"
 
 
 def j1(c):

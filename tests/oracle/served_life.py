@@ -1,13 +1,15 @@
-"""Cases of range, disconnection and growth: N1, N2, O1, O3."""
+"""Cases of range, fairness and growth: N1, N2, O1, O2, O3."""
 import contextlib
 import json
 import random
 import socket
+import statistics
 import struct
+import threading
 import time
 
 from document import MIB
-from served_client import CHAT, TEXT, Answer, Said, asked, at_once, serve
+from served_client import CHAT, TEXT, Answer, Refused, Said, asked, at_once, serve
 
 LONG = 60_000
 LEFT = 1_000
@@ -37,9 +39,9 @@ def n2(c):
 
         before = count()
         for path in (CHAT, TEXT):
-            c.tally.run(f"N2 {path}: an error that names the place", lambda: broken(s, "N", path, "`embd`"))
+            c.tally.run(f"N2 {path}: an error that names the place", lambda: broken(s, "N", path, "before layer 0 (`embd`)"))
         c.same("N2 each is counted once", lambda: count() - before, 4)
-        c.tally.run("N2 within a longer prompt", lambda: broken(s, "B" * 70 + "NA", CHAT, "`embd`"))
+        c.tally.run("N2 within a longer prompt", lambda: broken(s, "B" * 70 + "NA", CHAT, "before layer 0 (`embd`)"))
         c.tally.run("N2 an A beside it is right", beside)
         c.same("N2 200 times A on the blocks that were freed", lambda: [s.say("A") for _ in range(100)], [fine] * 100)
         c.same("N2 none of those is counted", lambda: count() - before, 10)
@@ -155,6 +157,78 @@ def half_closed(s, tokens, streamed):
         return answer.status, answer.json["usage"]["completion_tokens"]
     data = [line[6:] for line in answer.raw.decode().splitlines() if line.startswith("data: ")]
     return answer.status, sum(bool(text(json.loads(d))) for d in data[:-1])
+
+
+class Reader(threading.Thread):
+    """Reads a stream and keeps when something came."""
+
+    def __init__(self, s, prompt, tokens):
+        super().__init__(daemon=True)
+        self.begun, self.times, self.failed, self.finish = time.monotonic(), [], None, None
+        self.s, self.body = s, asked(prompt, max_tokens=tokens)
+        self.open = None
+        self.start()
+
+    def run(self):
+        try:
+            self.open = self.s.stream(CHAT, self.body, timeout=900)
+            for _, data in self.open:
+                if data != "[DONE]" and "error" in data:
+                    raise Refused(data["error"])
+                if data != "[DONE]" and text(data):
+                    self.times.append(time.monotonic())
+                if data != "[DONE]" and data["choices"]:
+                    self.finish = data["choices"][0]["finish_reason"]
+        except Exception as e:
+            self.failed = e
+
+    def leave(self):
+        if self.is_alive():
+            self.open.leave()
+            self.join()
+
+    def first(self):
+        return self.times[0] - self.begun if self.times else None
+
+    def gap(self, since, until):
+        """The longest time without anything."""
+        times = [since, *(t for t in self.times if since <= t <= until), until]
+        return max(b - a for a, b in zip(times, times[1:]))
+
+
+def o2(c):
+    c.build("o1")
+    # The fast path: by the exact one, which files of 32 bits get otherwise, such a prompt takes many minutes. The cache
+    # holds one of the long prompts at a time.
+    with serve(c, "o1.gguf", "--activations", "q8") as s:
+        for size, count in ((8_000, 5), (50_000, 1)):
+            c.tally.run(f"O2 four streams, five prompts of {size} bytes, a short one; {count} of the five to the end",
+                        lambda: fairness(s, size, count))
+
+
+def fairness(s, size, count, patience=240):
+    """Who runs goes on, who is short begins soon, who is long ends."""
+    streams = [Reader(s, "b" * i + "A", LONG) for i in range(4)]
+    time.sleep(3)
+    began = time.monotonic()
+    usual = statistics.median(b - a for r in streams for a, b in zip(r.times, r.times[1:]))
+    long = [Reader(s, "c" * size + "A", 2)]
+    time.sleep(0.5)
+    long += [Reader(s, letter * size + "A", 2) for letter in "defg"]
+    time.sleep(0.5)
+    short = Reader(s, f"{size} A", 2)
+    for reader in (short, *long[:count]):
+        reader.join(max(0, began + patience - time.monotonic()))
+    ended = time.monotonic()
+    gap, most = max(r.gap(began, ended) for r in streams), max(1, 10 * usual)
+    broken = [str(r.failed) for r in (*streams, *long, short) if r.failed]
+    for reader in (*streams, *long):
+        reader.leave()
+    s.wait_until_idle()
+    firsts = [round(r.first(), 1) for r in long if r.times]
+    good = gap <= most and short.first() and short.first() <= 3 and len(firsts) >= count and not broken
+    return bool(good), (f"longest pause {gap:.2f} s of at most {most:.2f}, usual {usual * 1e3:.1f} ms; first tokens: the short one's "
+                        f"after {short.first() or patience:.2f} s, of the long ones after {firsts} s {broken}")
 
 
 def o3(c):

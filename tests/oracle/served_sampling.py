@@ -118,6 +118,7 @@ def s4(c):
         c.tally.run(f"S4 {SAMPLES} samples of {SAMPLES // 100} requests", lambda: follows(drawn(s, SAMPLES, temperature=1), SHARES, 0.03))
         c.tally.run("S4 min_p is applied before the temperature", lambda: follows(
             drawn(s, 1000, temperature=3, min_p=0.5), {"x": 0.519, "y": 0.481}, 0.06))
+        c.tally.run("S4 the documentation says so", lambda: order_is_stated(s))
         c.same("S4 nobody changes another's result", lambda: beside_others(s), ["x"] * 40)
 
 
@@ -137,6 +138,12 @@ def separately(s, n):
 def follows(texts, shares, near):
     counts = {text: round(count / len(texts), 3) for text, count in sorted(collections.Counter(texts).items())}
     return set(counts) == set(shares) and all(abs(counts[t] - share) <= near for t, share in shares.items()), str(counts)
+
+
+def order_is_stated(s):
+    fields = s.ask("GET", "/openapi.json").json["components"]["schemas"]["SamplingFields"]["properties"]
+    said = f"{fields['temperature']['description']} {fields['min_p']['description']}"
+    return "before" in said and "temperature" in said, said
 
 
 def beside_others(s):

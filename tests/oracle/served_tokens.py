@@ -2,6 +2,7 @@
 import json
 import time
 
+from document import MIB
 from served_client import CHAT, TEXT, Meanwhile, asked, serve
 
 # Prompt tokens by pre-tokenizer.
@@ -92,6 +93,7 @@ def t3(c):
     with serve(c, "t1_glm4.gguf") as s:
         small = lambda: s.good(CHAT, asked("x", max_tokens=1))
         small()
+        before = s.memory()
         with Meanwhile(0.05, small) as second:
             for name, long in texts.items():
                 for path in (CHAT, TEXT):
@@ -100,6 +102,7 @@ def t3(c):
         longest = max(second.took)
         c.tally.say(longest <= 0.5 and not second.failed, "T3 the second client",
                     f"{len(second.took)} answers, the longest took {longest:.2f} s {second.failed or ''}")
+        c.tally.run("T3 memory returns", lambda: returns(s, before))
 
 
 def too_long(s, path, prompt, stream):
@@ -108,6 +111,13 @@ def too_long(s, path, prompt, stream):
     took, error = time.monotonic() - begun, answer.error
     good = answer.status == 400 and error["code"] == "context_length_exceeded" and "512" in error["message"]
     return good and took <= 3, f"{took:.2f} s: {error['message'][:120]}"
+
+
+def returns(s, before):
+    """What remains is less than one such prompt takes."""
+    time.sleep(1)
+    after = s.memory()
+    return after - before <= 20 * MIB, f"{before / MIB:.1f} and then {after / MIB:.1f} MiB"
 
 
 def t4(c):
