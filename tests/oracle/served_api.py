@@ -65,7 +65,7 @@ BAD = [
 ]
 # Bodies that are no requests, and what they are answered with.
 BODIES = {"{": 400, "[]": 400, "": 400, "[" * 100_000: 400, '{"a":' * 100_000: 400, '{"messages": ' + "[" * 100_000: 400, " " * 70_000_000: 413}
-LEAKS = ("panicked", "backtrace", ".rs:", "/root/", "/home/", "unwrap()", "RUST_")
+LEAKS = ("panicked", "backtrace", ".rs:", *(f"/{folder}/" for folder in ("root", "home")), "unwrap()", "RUST_")
 NULLS = ("max_tokens", "temperature", "top_p", "n", "logprobs", "top_logprobs", "stop", "tools", "tool_choice", "response_format",
          "stream", "stream_options", "seed", "logit_bias", "presence_penalty", "user", "reasoning_effort", "parallel_tool_calls")
 

@@ -211,7 +211,7 @@ fn requests_wait_for_room_in_order() {
 /// Short requests pass a long one that has no room, but no more tokens than it has itself.
 #[test]
 fn o2_who_waits_for_room_is_passed_for_a_while() {
-    let limits = Limits { vocab: 1000, rows: 256, blocks: 16, context: 256, width: 1, drafts: false };
+    let limits = Limits { vocab: 1000, rows: 256, blocks: 16, context: 1024, width: 1, drafts: false };
     let mut generator = Generator::new(Box::new(Null::new(limits, |token, _| token + 1)), []);
     let submit = |generator: &mut Generator, token, length, most| {
         let request = Request { max_tokens: Some(most), ..Request::new(vec![token; length]) };
