@@ -43,9 +43,7 @@ impl Shared {
         }
         Ok(())
     }
-}
 
-impl Shared {
     /// Where scratch memory lies.
     pub(crate) fn scratch(&self, what: Scratch) -> u64 {
         self.scratch[&what].1
@@ -65,7 +63,7 @@ impl Arena {
     pub(crate) fn new(
         device: &mut dyn Device,
         plans: &[RankPlan],
-        mut loader: Loader<'_>,
+        loader: &mut Loader<'_>,
         [rows, blocks, element]: [usize; 3],
     ) -> Result<Arena> {
         let mut arena = Arena { values: vec![], weights: vec![], caches: vec![] };

@@ -98,9 +98,9 @@ impl CudaExecutor {
         let layout = StepLayout::new(options.rows, options.context);
         let width = trunk.1.first().and_then(|p| p.hidden).map_or(0, |p| p.width);
         let mut shared = Shared::new(&mut *device, layout, width)?;
+        let mut loader = Loader::new(file, options.dummy, watch);
         let mut machine = |(d, plans): (&Description, _)| {
-            let loader = Loader::new(file, options.dummy, &mut *watch);
-            Machine::new(&mut *device, &mut shared, d, plans, loader, options)
+            Machine::new(&mut *device, &mut shared, d, plans, &mut loader, options)
         };
         let (trunk, draft) = (machine(trunk)?, draft.map(machine).transpose()?);
         let limits = Limits {
@@ -117,13 +117,6 @@ impl CudaExecutor {
     fn run(&mut self, batch: &StepBatch, probe: Option<&mut dyn Probe>) -> Result<StepOutput> {
         let asked = |i: &usize| probe.is_some() || batch.wants[*i] != Want::Nothing;
         let wanted: Vec<usize> = (0..batch.rows()).filter(asked).collect();
-        if batch.tables.len() > self.shared.layout.rows {
-            return Err(Error::Plan(format!(
-                "{} sequences in a step of {} rows",
-                batch.tables.len(),
-                batch.rows()
-            )));
-        }
         self.shared.layout.write(batch, &wanted, &mut self.words);
         let device = &mut *self.device;
         device.upload(self.shared.step, bytemuck::cast_slice(&self.words))?;
@@ -150,9 +143,10 @@ impl CudaExecutor {
         let wants = |want| wanted.iter().any(|i| batch.wants[*i] == want);
         let found = machine.found(device, &self.shared, wanted.len())?;
         let logits = if wants(Want::Logits) { machine.logits(device, wanted.len())? } else { vec![] };
-        for (n, i) in
-            wanted.iter().enumerate().filter(|(_, i)| rows[**i] == RowOutput::Nothing).collect::<Vec<_>>()
-        {
+        for (n, i) in wanted.iter().enumerate() {
+            if rows[*i] != RowOutput::Nothing {
+                continue;
+            }
             let best: Vec<Found> = found.iter().map(|rank| rank[n]).collect();
             let all = logits.get(n * self.limits.vocab..).map(|l| &l[..self.limits.vocab.min(l.len())]);
             rows[*i] = match (batch.wants[*i], merged(&best)) {
@@ -181,6 +175,10 @@ impl Executor for CudaExecutor {
             return Err(ExecError(why.clone()));
         }
         batch.check(&self.limits).map_err(ExecError)?;
+        let (sequences, most) = (batch.tables.len(), self.limits.rows);
+        if sequences > most {
+            return Err(ExecError(format!("a step of {sequences} sequences, at most {most} can be run")));
+        }
         self.run(batch, probe).map_err(|e| {
             let why = format!("a step on the GPU failed: {e}");
             self.broken = Some(why.clone());

@@ -42,9 +42,8 @@ pub fn lower(plans: &[RankPlan], choices: Choices) -> Result<Program> {
         rank: 0,
         at: 0,
         fused,
-        rounded: [const { None }; ROUNDED],
+        rounded: [None; ROUNDED],
         turn: 0,
-        made: false,
         program: Program::default(),
     };
     for at in 0..first.ops.len() {
@@ -59,6 +58,15 @@ pub fn lower(plans: &[RankPlan], choices: Choices) -> Result<Program> {
     Ok(lower.program)
 }
 
+/// What lies in a memory for rounded values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rounded {
+    /// A value of a rank.
+    Value { rank: usize, value: usize },
+    /// Something that nobody asks for again.
+    Passing,
+}
+
 /// The op that is being lowered, and what was made so far.
 pub(crate) struct Lower<'a> {
     pub(crate) choices: Choices,
@@ -67,11 +75,9 @@ pub(crate) struct Lower<'a> {
     pub(crate) at: usize,
     pub(crate) fused: Fused,
     /// The values that lie rounded in the scratch memories.
-    rounded: [Option<Slot>; ROUNDED],
-    /// Which memory the first of them lies in.
+    rounded: [Option<Rounded>; ROUNDED],
+    /// The last of them.
     turn: usize,
-    /// Has the op rounded its output itself?
-    pub(crate) made: bool,
     pub(crate) program: Program,
 }
 
@@ -81,8 +87,7 @@ impl<'a> Lower<'a> {
     }
 
     fn op(&mut self) -> Result<()> {
-        let op = self.local();
-        match &op.kind {
+        match &self.local().kind {
             Kind::Embed => ops::embed::embed(self),
             Kind::Hidden => ops::embed::hidden(self),
             Kind::Concat => ops::shape::concat(self),
@@ -108,7 +113,6 @@ impl<'a> Lower<'a> {
             Kind::Experts { used } => ops::experts::experts(self, *used)?,
             Kind::Sum => ops::pointwise::sum(self),
         }
-        self.overwritten(op);
         Ok(())
     }
 
@@ -116,24 +120,6 @@ impl<'a> Lower<'a> {
     pub(crate) fn gated(&self) -> Option<Place> {
         let next = self.plans[self.rank].ops.get(self.at + 1);
         next.filter(|_| self.fused.gated.contains(&self.at)).map(|next| next.outputs[0])
-    }
-
-    /// What lies rounded is of no use when its value is written again.
-    fn overwritten(&mut self, op: &LocalOp) {
-        let stream = self.fused.residuals.get(&self.at).map(|_| op.inputs[0]);
-        let others = stream.into_iter().chain(self.gated());
-        // an op that rounds its output itself has one
-        let own = op.outputs.iter().filter(|_| !self.made).copied();
-        let slots: Vec<usize> = own.chain(others).map(|place| place.slot).collect();
-        for rounded in &mut self.rounded {
-            if let Some(Slot::Value { rank, slot }) = rounded
-                && (op.kind == Kind::Sum || *rank == self.rank)
-                && slots.contains(slot)
-            {
-                *rounded = None;
-            }
-        }
-        self.made = false;
     }
 
     /// A kernel of this step.
@@ -189,7 +175,7 @@ impl<'a> Lower<'a> {
 
     /// Is a product with this weight one with rounded activations?
     pub(crate) fn rounds(&self, w: &LocalWeight) -> bool {
-        self.choices.fast && w.quant.block_len() > 1
+        self.choices.fast && !is_plain(w.quant)
     }
 
     /// A matrix kernel's unit for a weight: its format, the length of a row, and how activations come.
@@ -198,44 +184,55 @@ impl<'a> Lower<'a> {
         unit.int("FAST", u8::from(fast))
     }
 
-    /// What was rounded is about to be overwritten in its place.
-    pub(crate) fn forget(&mut self, value: &Slot) {
-        for rounded in self.rounded.iter_mut().filter(|r| r.as_ref() == Some(value)) {
-            *rounded = None;
+    /// A value as a matrix kernel takes it, and its scales. Each value is written once, so what lies rounded stays right.
+    pub(crate) fn activations(&mut self, place: &Place, fast: bool) -> [Slot; 2] {
+        if !fast {
+            return [self.value(place), Slot::None];
+        }
+        let known = Some(Rounded::Value { rank: self.rank, value: place.value });
+        match self.rounded.iter().position(|r| *r == known) {
+            Some(n) => self.places(n, place.width),
+            None => {
+                let to = self.room(place);
+                self.quantize(self.value(place), place.width, to)
+            }
         }
     }
 
-    /// A value of `width` elements a row as a matrix kernel takes it, and its scales.
-    pub(crate) fn activations(&mut self, value: Slot, width: usize, fast: bool) -> [Slot; 2] {
+    /// The same for what lies in the scratch memory, which other ops write too: `width` elements a row.
+    pub(crate) fn passing(&mut self, from: Slot, width: usize, fast: bool) -> [Slot; 2] {
         if !fast {
-            return [value, Slot::None];
+            return [from, Slot::None];
         }
-        if let Some(n) = self.rounded.iter().position(|r| r.as_ref() == Some(&value)) {
-            return self.places(n, width);
-        }
-        let [codes, scales] = self.room(value.clone(), width);
+        let to = self.next(Rounded::Passing, width);
+        self.quantize(from, width, to)
+    }
+
+    fn quantize(&mut self, from: Slot, width: usize, [codes, scales]: [Slot; 2]) -> [Slot; 2] {
         let unit = self.unit("quantize").int("WIDTH", width);
-        self.along(unit, width, 256, vec![Slot::Step, value, codes.clone(), scales.clone()]);
+        self.along(unit, width, 256, vec![Slot::Step, from, codes.clone(), scales.clone()]);
         [codes, scales]
     }
 
-    /// Where a value of `width` elements a row is about to be rounded to.
-    pub(crate) fn room(&mut self, value: Slot, width: usize) -> [Slot; 2] {
-        self.forget(&value);
-        // the oldest gives way
-        self.rounded.rotate_right(1);
-        self.turn = (self.turn + ROUNDED - 1) % ROUNDED;
-        self.rounded[0] = Some(value);
-        self.places(0, width)
+    /// Where a value is about to be rounded to.
+    pub(crate) fn room(&mut self, place: &Place) -> [Slot; 2] {
+        self.next(Rounded::Value { rank: self.rank, value: place.value }, place.width)
+    }
+
+    fn next(&mut self, what: Rounded, width: usize) -> [Slot; 2] {
+        // they give way in turn
+        self.turn = (self.turn + 1) % ROUNDED;
+        self.rounded[self.turn] = Some(what);
+        self.places(self.turn, width)
     }
 
     fn places(&mut self, n: usize, width: usize) -> [Slot; 2] {
-        let (n, rows) = ((n + self.turn) % ROUNDED, self.rows());
+        let rows = self.rows();
         let codes = self.program.scratch(Scratch::Codes(n), rows * width);
         [codes, self.program.scratch(Scratch::Scales(n), rows * width / 32 * 16)]
     }
 
-    /// Is a value of this op wanted in 8 bits before it is written again?
+    /// Is a value of this op wanted in 8 bits?
     pub(crate) fn wanted_rounded(&self, value: usize) -> bool {
         self.choices.fast && {
             let rest = &self.plans[self.rank].ops[self.at + 1..];

@@ -35,7 +35,7 @@ impl Machine {
         shared: &mut Shared,
         d: &Description,
         plans: Vec<RankPlan>,
-        loader: Loader<'_>,
+        loader: &mut Loader<'_>,
         options: &CudaOptions,
     ) -> Result<Machine> {
         let choices = options.choices();

@@ -62,11 +62,17 @@ fn activations_of_8_bits_are_as_good_as_the_class_allows() {
 /// What ops leave to each other on the way from one to the next changes no bit.
 #[test]
 fn fused_and_unfused_programs_give_the_same_bits() {
-    for (name, options) in [("glm-dsa-tp8-kq", fast()), ("glm4moe-f32", exact()), ("qwen3-bf16", exact())] {
+    let files = [
+        ("glm-dsa-tp8-kq", 1, fast()),
+        ("glm-dsa-tp8-kq", 2, fast()),
+        ("glm4moe-f32", 1, exact()),
+        ("qwen3-bf16", 1, exact()),
+    ];
+    for (name, ranks, options) in files {
         let ids = Gold::open(&format!("golden/{name}.npz")).unwrap().ids(0);
         let unfused = CudaOptions { fuse: false, ..options.clone() };
-        let Some(mut fused) = emulated(name, 1, &options) else { return };
-        let Some(mut unfused) = emulated(name, 1, &unfused) else { return };
+        let Some(mut fused) = emulated(name, ranks, &options) else { return };
+        let Some(mut unfused) = emulated(name, ranks, &unfused) else { return };
         let bits = |rows: Vec<Vec<f32>>| -> Vec<u32> { rows.concat().iter().map(|v| v.to_bits()).collect() };
         assert_eq!(bits(forward(&mut fused, &ids[..40])), bits(forward(&mut unfused, &ids[..40])), "{name}");
     }

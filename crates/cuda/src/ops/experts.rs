@@ -28,8 +28,7 @@ pub(crate) fn experts(l: &mut Lower<'_>, used: usize) -> Result<()> {
         }
     }
     let fast = l.rounds(down);
-    l.forget(&act); // an earlier layer's lay in the same place
-    let [x, scales] = l.activations(act, used * inner, fast);
+    let [x, scales] = l.passing(act, used * inner, fast);
     let unit = held(l.matrix("down", down, fast), down).int("OUTS", down.rows.len()).int("USED", used);
     let args = vec![Slot::Step, l.input(1), l.weight(2), x, scales, l.output(0)];
     let blocks = Axis::Blocks(down.rows.len().div_ceil(8) as u32);
@@ -40,8 +39,7 @@ pub(crate) fn experts(l: &mut Lower<'_>, used: usize) -> Result<()> {
 /// One weight's products, or both with the gate applied.
 fn half(l: &mut Lower<'_>, w: &LocalWeight, used: usize, weights: [Slot; 2], to: Slot) {
     let fast = l.rounds(w);
-    let x = l.input(0);
-    let [x, scales] = l.activations(x, w.cols.len(), fast);
+    let [x, scales] = l.activations(&l.local().inputs[0], fast);
     let pair = u8::from(weights[1] != Slot::None);
     let unit =
         held(l.matrix("experts", w, fast), w).int("OUTS", w.rows.len()).int("USED", used).int("PAIR", pair);

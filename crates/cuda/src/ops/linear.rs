@@ -26,13 +26,13 @@ pub(crate) fn linear(l: &mut Lower<'_>, biased: &[bool]) {
     }
     let mut done = vec![false; biased.len()];
     for j in 0..biased.len() {
+        if done[j] {
+            continue;
+        }
         let same = |i: usize| {
             weights[i].quant == weights[j].quant && biased[i] == biased[j] && (l.choices.fuse || i == j)
         };
         let group: Vec<usize> = (j..biased.len()).filter(|i| !done[*i] && same(*i)).take(PARTS).collect();
-        if done[j] {
-            continue;
-        }
         group.iter().for_each(|i| done[*i] = true);
         let parts: Vec<Part> = group.into_iter().map(|i| part(l, biased, i)).collect();
         product(l, &weights[j], &parts, Form::Plain);
@@ -109,7 +109,7 @@ pub(crate) fn product(l: &mut Lower<'_>, w: &LocalWeight, parts: &[Part], form: 
     let parts: Vec<&Part> = parts.iter().filter(|p| p.outs > 0).collect();
     let Some(first) = parts.first() else { return };
     let fast = form != Form::Exact && l.rounds(w);
-    let [x, scales] = l.activations(l.input(0), heads * w.cols.len(), fast);
+    let [x, scales] = l.activations(&l.local().inputs[0], fast);
     let mut ends = vec![first.outs];
     if !gated {
         parts[1..].iter().for_each(|p| ends.push(ends[ends.len() - 1] + p.outs));

@@ -24,8 +24,6 @@ fn norm(l: &mut Lower<'_>, width: usize, eps: f32, rms: bool) {
     let bias = if rms { Slot::None } else { l.weight(1) };
     let mut args = vec![Slot::Step, l.input(0), l.weight(0), bias, l.output(0), Slot::Spoiled, op];
     args.extend((0..3).map(|i| addends.get(i).map_or(Slot::None, |place| l.value(place))));
-    // what lay rounded of this slot is of another value
-    args.extend(if round { l.room(l.output(0), whole) } else { [Slot::None, Slot::None] });
+    args.extend(if round { l.room(&to) } else { [Slot::None, Slot::None] });
     l.call(unit, [Axis::Blocks((whole / width) as u32), Axis::Blocks(1), Axis::Rows(1)], threads, args);
-    l.made = round;
 }

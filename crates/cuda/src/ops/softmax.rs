@@ -57,9 +57,8 @@ pub(crate) fn attend(l: &mut Lower<'_>, a: Attention) {
     let round = l.choices.fuse && a.value.is_multiple_of(32) && l.wanted_rounded(to.value);
     let unit = l.unit("combine").int("HEADS", a.heads).int("VALUE", a.value).int("PARTS", parts);
     let unit = unit.int("ROUND", u8::from(round));
-    let rounded = if round { l.room(l.output(0), to.width) } else { [Slot::None, Slot::None] };
+    let rounded = if round { l.room(&to) } else { [Slot::None, Slot::None] };
     let grid = [Axis::Blocks(a.heads as u32), Axis::Blocks(1), Axis::Rows(1)];
     let [codes, scales] = rounded;
     l.call(unit, grid, 128, vec![Slot::Step, part, l.output(0), codes, scales]);
-    l.made = round;
 }

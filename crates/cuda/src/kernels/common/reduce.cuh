@@ -15,27 +15,25 @@ DI float warp_max(float v) {
 
 #endif
 
-// Over all THREADS of the block; ends with a barrier.
-template <int THREADS>
-DI float block_sum(float v) {
+// What the warps of a block have found, folded in their order; ends with a barrier.
+template <int THREADS, class F>
+DI float fold(float v, F f) {
     __shared__ float part[THREADS / 32];
-    v = warp_sum(v);
     if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;
     __syncthreads();
-    float sum = 0;
-    for (int i = 0; i < THREADS / 32; i++) sum += part[i];
+    float all = part[0];
+    for (int i = 1; i < THREADS / 32; i++) all = f(all, part[i]);
     __syncthreads();
-    return sum;
+    return all;
+}
+
+// Over all THREADS of the block.
+template <int THREADS>
+DI float block_sum(float v) {
+    return fold<THREADS>(warp_sum(v), [](float a, float b) { return a + b; });
 }
 
 template <int THREADS>
 DI float block_max(float v) {
-    __shared__ float part[THREADS / 32];
-    v = warp_max(v);
-    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;
-    __syncthreads();
-    float most = part[0];
-    for (int i = 1; i < THREADS / 32; i++) most = fmaxf(most, part[i]);
-    __syncthreads();
-    return most;
+    return fold<THREADS>(warp_max(v), [](float a, float b) { return fmaxf(a, b); });
 }
