@@ -8,6 +8,17 @@ pub const BLOCK: usize = 64;
 /// Most candidates that a row answers with.
 pub const CANDIDATES: usize = 64;
 
+/// What a rank's summands are rounded to on their way to the sum; the sum itself is made in f32, in rank order, from what
+/// every rank has seen, the one it came from too. A sum over one rank goes nowhere and is not rounded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wire {
+    /// As they are.
+    #[default]
+    F32,
+    /// To the nearest bfloat16, ties to even: half the bytes.
+    Bf16,
+}
+
 /// What a row of a step is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
