@@ -125,7 +125,7 @@ class Server:
         """A bare connection on which this request has been sent."""
         data = json.dumps(body).encode()
         line = socket.create_connection(self.address, timeout=120)
-        head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n"
+        head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n"
         line.sendall(head.encode() + data)
         return line
 

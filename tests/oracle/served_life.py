@@ -107,7 +107,10 @@ def leave(s, prompt, streamed, wait):
     if wait is None:
         got = b""
         while b"data:" not in got:
-            got += line.recv(65536)
+            more = line.recv(65536)
+            if not more:
+                raise ConnectionError(f"closed after {got[-300:]!r}")
+            got += more
     else:
         time.sleep(wait)
     return line
