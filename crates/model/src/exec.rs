@@ -19,6 +19,15 @@ pub enum Wire {
     Bf16,
 }
 
+/// What several ranks do with each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ranks {
+    /// How summands get to the sum.
+    pub wire: Wire,
+    /// Are they compared in every step, and not in the first [`crate::watch::STEPS`] only?
+    pub check: bool,
+}
+
 /// What a row of a step is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {

@@ -10,11 +10,13 @@ pub mod cost;
 pub mod dump;
 pub mod error;
 pub mod exec;
+pub mod hash;
 pub mod hyper;
 pub mod null;
 pub mod op;
 pub mod plan;
 pub mod presets;
 pub mod synth;
+pub mod watch;
 
 pub use error::{Error, Result};

@@ -2,6 +2,7 @@
 //!
 //! Pure functions of the description and the file's tensor list. Nothing is read but names, shapes and types.
 
+mod audit;
 mod deal;
 mod slots;
 
@@ -12,6 +13,7 @@ use shardwright_gguf::TensorInfo;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+pub use audit::audit;
 pub use deal::{Share, Shares, legal_ranks};
 
 /// Finds a tensor by name.
