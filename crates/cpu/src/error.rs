@@ -34,4 +34,4 @@ pub enum Error {
 }
 
 /// Result of this crate.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -10,6 +10,7 @@ use shardwright_model::answer;
 use shardwright_model::exec::*;
 use shardwright_model::op::Description;
 use shardwright_model::plan::RankPlan;
+use shardwright_model::watch::Parted;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -39,6 +40,8 @@ pub struct CpuOptions {
     pub context: usize,
     /// Precision of activations.
     pub activations: Activations,
+    /// How ranks are summed and compared.
+    pub ranks: Ranks,
 }
 
 /// Runs rank plans on the CPU: N ranks as threads, summands added in rank order.
@@ -80,14 +83,14 @@ impl CpuExecutor {
         draft: Option<(&Description, Vec<RankPlan>)>,
         options: CpuOptions,
     ) -> Result<CpuExecutor> {
-        let CpuOptions { threads, rows, blocks, context, activations } = options;
+        let CpuOptions { threads, rows, blocks, context, activations, ranks } = options;
         let sizes =
             [(threads, "thread"), (rows, "row a step"), (blocks, "cache block"), (context, "position")];
         if let Some((_, what)) = sizes.iter().find(|(n, _)| *n == 0) {
             return Err(Error::Zero(what));
         }
         let half = activations != Activations::F32;
-        let machine = |(d, plans): (&Description, _)| Machine::new(d, plans, &file, blocks, half);
+        let machine = |(d, plans): (&Description, _)| Machine::new(d, plans, &file, blocks, half, ranks);
         let (trunk, draft) = (machine(trunk)?, draft.map(machine).transpose()?);
         let team = Team::new(threads).map_err(|cause| Error::Threads { threads, cause })?;
         let (vocab, width, drafts) = (trunk.vocab(), trunk.width(), draft.is_some());
@@ -117,10 +120,12 @@ impl Executor for CpuExecutor {
         batch.check(&self.core.limits).map_err(ExecError)?;
         let (core, team) = (&mut self.core, &self.team);
         // values may be torn after a panic, so nothing is run again
-        catch_unwind(AssertUnwindSafe(|| core.step(team, batch, probe))).map_err(|panic| {
+        let ended = catch_unwind(AssertUnwindSafe(|| core.step(team, batch, probe))).map_err(|panic| {
             let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-            let why = format!("a step on the CPU failed: {}", text.unwrap_or_else(|| "a panic".into()));
+            text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".into())
+        });
+        ended.and_then(|step| step.map_err(|parted| parted.to_string())).map_err(|why| {
+            let why = format!("a step on the CPU failed: {why}");
             self.broken = Some(why.clone());
             ExecError(why)
         })
@@ -128,7 +133,12 @@ impl Executor for CpuExecutor {
 }
 
 impl Core {
-    fn step(&mut self, team: &Team, batch: &StepBatch, probe: Option<&mut dyn Probe>) -> StepOutput {
+    fn step(
+        &mut self,
+        team: &Team,
+        batch: &StepBatch,
+        probe: Option<&mut dyn Probe>,
+    ) -> std::result::Result<StepOutput, Parted> {
         let machine = match batch.draft_hidden {
             Some(_) => self.draft.as_mut().expect("the batch is checked"),
             None => &mut self.trunk,
@@ -154,11 +164,12 @@ impl Core {
                 }
             }
         }
+        machine.end()?;
         let machine = &*machine;
         let mut rows = vec![RowOutput::Nothing; batch.rows()];
         team.runs(&mut rows, 1, |i, row| row[0] = answer(machine, &step, i));
         let hidden = machine.hidden().filter(|_| batch.want_hidden).map_or(vec![], |h| h.all().to_vec());
-        StepOutput { rows, hidden }
+        Ok(StepOutput { rows, hidden })
     }
 }
 

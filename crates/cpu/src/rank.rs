@@ -1,5 +1,6 @@
 //! One rank: its plan, its weights, its values and its cache, and how it runs an op.
 
+use crate::Result;
 use crate::cache::Cache;
 use crate::fast;
 use crate::ops;
@@ -8,7 +9,6 @@ use crate::scratch::Scratch;
 use crate::simd::Isa;
 use crate::team::Team;
 use crate::weights::Stored;
-use crate::{Error, Result};
 use shardwright_gguf::Reader;
 use shardwright_model::exec::StepBatch;
 use shardwright_model::op::Kind;
@@ -34,7 +34,7 @@ pub(crate) struct Step<'a> {
 pub(crate) struct Rank {
     pub(crate) plan: RankPlan,
     weights: Vec<Vec<Stored>>,
-    values: Vec<Vec<f32>>,
+    pub(crate) values: Vec<Vec<f32>>,
     caches: Vec<Cache>,
     scratch: Scratch,
     /// For each row of the step, the first op and output that held a NaN or an infinity.
@@ -192,18 +192,4 @@ impl Rank {
 fn finite(x: &[f32]) -> bool {
     // no early end: whole vectors are looked at together
     x.iter().fold(true, |all, v| all & v.is_finite())
-}
-
-/// A plan must hold ops that its ranks share.
-pub(crate) fn alike(plans: &[RankPlan]) -> Result<()> {
-    let kinds = |p: &RankPlan| p.ops.iter().map(|o| o.kind == Kind::Sum).collect::<Vec<_>>();
-    let wrong = |why: &str| Err(Error::Plan(why.into()));
-    match plans.first() {
-        None => wrong("there is no rank"),
-        Some(first) if plans.iter().any(|p| kinds(p) != kinds(first)) => wrong("ranks sum at different ops"),
-        Some(first) if first.ops.last().is_none_or(|o| o.kind != Kind::Logits) => {
-            wrong("no logits at the end")
-        }
-        Some(_) => Ok(()),
-    }
 }

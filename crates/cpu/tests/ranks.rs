@@ -6,7 +6,7 @@ mod common;
 use common::*;
 use shardwright_cpu::{Activations, CpuExecutor, CpuOptions};
 use shardwright_gguf::Reader;
-use shardwright_model::exec::{Executor, Want};
+use shardwright_model::exec::{Executor, Probe, Ranks, Seen, Want, Wire};
 use shardwright_model::hyper::Options;
 use shardwright_model::plan::{RankPlan, plan};
 use std::sync::Arc;
@@ -42,11 +42,62 @@ fn every_legal_number_of_ranks_gives_the_same_tokens() {
         if name == "glm-dsa-tp8-kq" {
             assert!([1, 2, 4, 8].iter().all(|n| legal.contains(n)), "{legal:?}");
         }
-        for n in legal.into_iter().filter(|n| [2, 3, 4, 5, 8].contains(n)) {
+        for n in legal.into_iter().filter(|n| [2, 3, 4, 5, 6, 8].contains(n)) {
             println!("{name} over {n}");
             check_ranks(&name, over(n));
         }
     }
+}
+
+/// Summands of bf16: class bf16, and the greedy tokens up to the first that rounding may choose.
+#[test]
+fn a_wire_of_bf16_gives_answers_of_its_class() {
+    let (mut all, mut others) = (0, 0);
+    for (name, gold) in goldens() {
+        for ranks in legal(&files(&name)[0]).into_iter().filter(|n| [2, 3, 4, 6, 8].contains(n)) {
+            all += gold.prompts();
+            let mut exec = open(&files(&name)[0], Setup { wire: Wire::Bf16, ..over(ranks) });
+            let what = format!("{name} over {ranks}");
+            let median = check_class(&name, &gold, &mut exec, "bf16");
+            assert!(median > limit(&name), "{what}: nothing was rounded");
+            for p in 0..gold.prompts() {
+                let (ids, margins) = (gold.ids(p), gold.all(&format!("p{p}_greedy_margin")));
+                let slack = 2.0 * tolerance(&name, "bf16", "p50_row_max");
+                let bound = margins.iter().position(|m| *m < slack).unwrap_or(margins.len());
+                let prompt = ids.len() - margins.len();
+                let found = greedy(&mut exec, &ids[..prompt], bound);
+                if found == ids[prompt..][..bound] {
+                    continue;
+                }
+                // a choice between two that are as good moves a row by any amount: there must have been one
+                let mut plain = open(&files(&name)[0], over(ranks));
+                let read = &ids[..prompt + bound];
+                let parted = choices(&mut exec, read) != choices(&mut plain, read);
+                println!("{what} p{p}: other tokens, other choices: {parted}");
+                assert!(parted, "{what} p{p}: {found:?}");
+                others += 1;
+            }
+        }
+    }
+    println!("{others} of {all} continuations have other tokens where another choice was made");
+    assert!(10 * others <= all, "choices are rare");
+}
+
+/// The experts and positions that were chosen for some tokens.
+fn choices(exec: &mut CpuExecutor, ids: &[u32]) -> Vec<Vec<f32>> {
+    struct Choices(Vec<Vec<f32>>);
+    impl Probe for Choices {
+        fn see(&mut self, v: &Seen<'_>) {
+            match v.op {
+                "Index" => self.0.push(v.data.to_vec()),
+                "Route" => self.0.extend(v.data.chunks(v.width).map(|row| row[..v.width / 2].to_vec())),
+                _ => {}
+            }
+        }
+    }
+    let mut seen = Choices(vec![]);
+    exec.step_probed(&step_of(&[(ids, 0, &TABLE)], Want::Nothing), Some(&mut seen)).unwrap();
+    seen.0
 }
 
 #[test]
@@ -64,7 +115,8 @@ fn what_cannot_be_run_is_refused_in_one_line() {
     let other = Arc::new(Reader::open(&files("qwen3-bf16")[0]).unwrap());
     let d = described(&file, Options::default()).0;
     let plans = plan(&d, &|n| file.tensor(n), 2).unwrap();
-    let sizes = CpuOptions { threads: 1, rows: 1, blocks: 1, context: 64, activations: Activations::F32 };
+    let (activations, ranks) = (Activations::F32, Ranks::default());
+    let sizes = CpuOptions { threads: 1, rows: 1, blocks: 1, context: 64, activations, ranks };
     let check = |file: &Arc<Reader>, plans: &[RankPlan], sizes: CpuOptions, want: &str| {
         let error =
             CpuExecutor::new(file.clone(), (&d, plans.to_vec()), None, sizes).unwrap_err().to_string();

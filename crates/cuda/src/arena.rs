@@ -9,6 +9,7 @@ use crate::Result;
 use crate::device::{Device, Kernel, Launch, Recording};
 use crate::load::Loader;
 use crate::program::{Call, Program, Scratch, Slot};
+use crate::report::Report;
 use crate::step::StepLayout;
 
 /// What all descriptions of an executor share.
@@ -16,18 +17,23 @@ use crate::step::StepLayout;
 pub(crate) struct Shared {
     pub(crate) layout: StepLayout,
     pub(crate) step: u64,
-    pub(crate) spoiled: u64,
+    pub(crate) report: Report,
     pub(crate) hidden: u64,
     scratch: BTreeMap<Scratch, (usize, u64)>,
 }
 
 impl Shared {
-    /// `width`: elements of a hidden row.
-    pub(crate) fn new(device: &mut dyn Device, layout: StepLayout, width: usize) -> Result<Shared> {
+    /// `width`: elements of a hidden row; `points`: most values that are watched in a step of `ranks` ranks.
+    pub(crate) fn new(
+        device: &mut dyn Device,
+        layout: StepLayout,
+        width: usize,
+        [ranks, points]: [usize; 2],
+    ) -> Result<Shared> {
         Ok(Shared {
             layout,
             step: device.alloc(layout.words() * 4)?,
-            spoiled: device.alloc(layout.rows * 4)?,
+            report: Report::new(device, [ranks, points, layout.rows])?,
             hidden: device.alloc(layout.rows * width * 4)?,
             scratch: BTreeMap::new(),
         })
@@ -72,7 +78,9 @@ impl Arena {
                 plan.slots.iter().map(|width| device.alloc(rows * width * 4)).collect::<Result<_>>()?;
             let cache = |width| blocks * BLOCK * width * element;
             let caches = plan.caches.iter().map(|c| device.alloc(cache(c.width))).collect::<Result<_>>()?;
-            let weights = plan.ops.iter().map(|op| loader.weights(device, op)).collect::<Result<_>>()?;
+            let ops = plan.ops.iter().enumerate();
+            let weights =
+                ops.map(|(at, op)| loader.weights(device, [plan.rank, at], op)).collect::<Result<_>>()?;
             arena.values.push(values);
             arena.caches.push(caches);
             arena.weights.push(weights);
@@ -131,8 +139,8 @@ impl Bound {
     }
 
     /// Runs the whole step. A recording of more rows does too: a kernel's blocks look how many rows there are.
-    pub(crate) fn run(&self, device: &mut dyn Device, rows: u32) -> Result<()> {
-        match self.recordings.range(rows..).next() {
+    pub(crate) fn run(&self, device: &mut dyn Device, rows: u32, recorded: bool) -> Result<()> {
+        match self.recordings.range(rows..).next().filter(|_| recorded) {
             Some((_, recording)) => device.replay(*recording),
             None => (0..self.calls.len()).try_for_each(|at| device.launch(&self.launch(at, rows))),
         }
@@ -157,11 +165,12 @@ impl Binder<'_> {
         Ok(match slot {
             Slot::None => 0,
             Slot::Step => self.shared.step,
-            Slot::Spoiled => self.shared.spoiled,
+            Slot::Spoiled => self.shared.report.spoiled(),
             Slot::Hidden => self.shared.hidden,
             Slot::Value { rank, slot } => self.arena.values[*rank][*slot],
             Slot::Weight { rank, op, index } => self.arena.weights[*rank][*op][*index],
             Slot::Cache { rank, slot } => self.arena.caches[*rank][*slot],
+            Slot::Hash { rank, point } => self.shared.report.hash(*rank, *point),
             Slot::Scratch(what) => self.shared.scratch(*what),
             Slot::Constant(n) => self.constants[*n],
             Slot::List(slots) => {

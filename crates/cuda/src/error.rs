@@ -1,5 +1,7 @@
 //! What can go wrong.
 
+use shardwright_model::watch::Parted;
+
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -33,6 +35,37 @@ pub enum Error {
     /// A plan that is not of this file, or that ranks do not share.
     #[error("the plans do not fit: {0}")]
     Plan(String),
+    /// Memory of the device that does not hold what the file has.
+    #[error(
+        "`{tensor}` on rank {rank} (op {op}, weight {index}) is not what the file has: {what}; nothing was answered. Start \
+         again; if it comes back, memory or link of the card are at fault"
+    )]
+    Slot {
+        /// The tensor.
+        tensor: String,
+        /// Who holds it.
+        rank: usize,
+        /// Which op reads it.
+        op: usize,
+        /// Which of the op's weights it is.
+        index: usize,
+        /// Which bytes differ.
+        what: String,
+    },
+    /// A recorded step that is not the step.
+    #[error(
+        "the recorded step of {rows} rows gives other bits than its kernels launched one by one: {what}; nothing was \
+         answered. `--enforce-eager` starts without recorded steps"
+    )]
+    Recording {
+        /// Rows of the step.
+        rows: usize,
+        /// What differs.
+        what: String,
+    },
+    /// Ranks that no longer agree.
+    #[error(transparent)]
+    Parted(#[from] Parted),
     /// Something that this backend does not do.
     #[error("the CUDA backend has no {0}")]
     Unsupported(String),

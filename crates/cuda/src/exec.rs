@@ -6,16 +6,17 @@ use std::sync::Arc;
 use shardwright_gguf::Reader;
 use shardwright_model::exec::*;
 use shardwright_model::op::Description;
-use shardwright_model::plan::RankPlan;
+use shardwright_model::plan::{RankPlan, audit};
+use shardwright_model::watch;
 
 use crate::arena::Shared;
 use crate::device::Device;
 use crate::found::{Found, merged};
 use crate::load::Loader;
 use crate::lower::Choices;
-use crate::machine::Machine;
+use crate::machine::{Form, Machine};
 use crate::step::StepLayout;
-use crate::{Error, Result};
+use crate::{Error, Result, start};
 
 /// Sizes and choices of an executor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +37,8 @@ pub struct CudaOptions {
     pub dummy: bool,
     /// Numbers of rows for which a step is recorded; one of fewer rows replays the next.
     pub recorded: Vec<u32>,
+    /// How ranks are summed and compared.
+    pub ranks: Ranks,
 }
 
 impl CudaOptions {
@@ -49,8 +52,10 @@ impl CudaOptions {
         let mut tiles = self.tiles.clone();
         tiles.sort_unstable();
         let layout = StepLayout::new(self.rows, self.context);
-        let CudaOptions { context, fast, fuse, .. } = *self;
-        tiles.into_iter().map(|tile| Choices { layout, context, fast, tile, fuse }).collect()
+        let CudaOptions { context, fast, fuse, ranks, .. } = *self;
+        // what is hashed is a program of its own
+        let ranks = Ranks { check: false, ..ranks };
+        tiles.into_iter().map(|tile| Choices { layout, context, fast, tile, fuse, ranks }).collect()
     }
 }
 
@@ -97,12 +102,18 @@ impl CudaExecutor {
         }
         let layout = StepLayout::new(options.rows, options.context);
         let width = trunk.1.first().and_then(|p| p.hidden).map_or(0, |p| p.width);
-        let mut shared = Shared::new(&mut *device, layout, width)?;
+        let mut points = 0;
+        for (d, plans) in [Some(&trunk), draft.as_ref()].into_iter().flatten() {
+            audit(d, plans).map_err(Error::Plan)?;
+            points = points.max(watch::points(&plans[0].ops).len());
+        }
+        let mut shared = Shared::new(&mut *device, layout, width, [trunk.1.len(), points])?;
         let mut loader = Loader::new(file, options.dummy, watch);
         let mut machine = |(d, plans): (&Description, _)| {
             Machine::new(&mut *device, &mut shared, d, plans, &mut loader, options)
         };
         let (trunk, draft) = (machine(trunk)?, draft.map(machine).transpose()?);
+        loader.check(&mut *device)?;
         let limits = Limits {
             vocab: trunk.vocab(),
             rows: options.rows,
@@ -111,17 +122,23 @@ impl CudaExecutor {
             width,
             drafts: draft.is_some(),
         };
-        Ok(CudaExecutor { device, shared, trunk, draft, limits, words: vec![], broken: None })
+        let mut exec = CudaExecutor { device, shared, trunk, draft, limits, words: vec![], broken: None };
+        for watched in [false, true] {
+            if !watched || !exec.trunk.watch.is_empty() {
+                let mut run = |batch: &StepBatch, form| exec.run(batch, None, form);
+                start::check(&limits, &options.recorded, watched, &mut run)?;
+            }
+        }
+        Ok(exec)
     }
 
-    fn run(&mut self, batch: &StepBatch, probe: Option<&mut dyn Probe>) -> Result<StepOutput> {
+    fn run(&mut self, batch: &StepBatch, probe: Option<&mut dyn Probe>, form: Form) -> Result<StepOutput> {
         let asked = |i: &usize| probe.is_some() || batch.wants[*i] != Want::Nothing;
         let wanted: Vec<usize> = (0..batch.rows()).filter(asked).collect();
         self.shared.layout.write(batch, &wanted, &mut self.words);
         let device = &mut *self.device;
         device.upload(self.shared.step, bytemuck::cast_slice(&self.words))?;
-        let mut spoiled = vec![i32::MAX; batch.rows()];
-        device.upload(self.shared.spoiled, bytemuck::cast_slice(&spoiled))?;
+        self.shared.report.clear(device, batch.rows(), form.watched)?;
         if let Some(hidden) = &batch.draft_hidden {
             device.upload(self.shared.hidden, bytemuck::cast_slice(hidden))?;
         }
@@ -130,12 +147,15 @@ impl CudaExecutor {
             None => &mut self.trunk,
         };
         match probe {
-            None => machine.run(device, batch.rows())?,
+            None => machine.run(device, batch.rows(), form)?,
             Some(probe) => machine.show(device, &mut self.shared, [batch.rows(), wanted.len()], probe)?,
         }
-        device.download(self.shared.spoiled, bytemuck::cast_slice_mut(&mut spoiled))?;
+        let told = self.shared.report.read(device, batch.rows(), form.watched)?;
+        if form.watched {
+            machine.watch.compare(&told.hashes)?;
+        }
         let mut rows = vec![RowOutput::Nothing; batch.rows()];
-        for (row, first) in rows.iter_mut().zip(&spoiled) {
+        for (row, first) in rows.iter_mut().zip(&told.spoiled) {
             if let Some(at) = usize::try_from(*first).ok().and_then(|op| machine.spoiled(op)) {
                 *row = RowOutput::NonFinite { at: at.to_owned() };
             }
@@ -179,7 +199,9 @@ impl Executor for CudaExecutor {
         if sequences > most {
             return Err(ExecError(format!("a step of {sequences} sequences, at most {most} can be run")));
         }
-        self.run(batch, probe).map_err(|e| {
+        let machine = self.draft.as_mut().filter(|_| batch.draft_hidden.is_some()).unwrap_or(&mut self.trunk);
+        let form = Form { recorded: true, watched: probe.is_none() && machine.watch.begin() };
+        self.run(batch, probe, form).map_err(|e| {
             let why = format!("a step on the GPU failed: {e}");
             self.broken = Some(why.clone());
             ExecError(why)

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use shardwright_gguf::QuantType;
+use shardwright_model::exec::{Ranks, Wire};
 use shardwright_model::hyper::Options;
 use shardwright_model::plan::plan;
 use shardwright_model::presets::{Preset, Recipe};
@@ -38,7 +39,8 @@ pub fn program(
     plans.truncate(1);
     let context = 131_072;
     let layout = StepLayout::new(rows, context);
-    lower(&plans, Choices { layout, context, fast, tile: tile as u32, fuse: true })
+    let ranks = Ranks { wire: Wire::Bf16, check: true };
+    lower(&plans, Choices { layout, context, fast, tile: tile as u32, fuse: true, ranks })
 }
 
 /// Every kernel: those of whole models, and the matrix kernels for each type of weight.
@@ -66,7 +68,10 @@ pub fn units() -> Result<BTreeSet<Unit>> {
     }
     let transposed = sizes("transposed").quant(QuantType::Q8_0).int("ROW_BYTES", 544);
     units.insert(transposed.int("HEADS", 16).int("COLS", 512).int("OUTS", 512));
-    units.insert(sizes("sum").int("WIDTH", 6144).int("RANKS", 8));
+    for wire in ["F32", "BF16"] {
+        units.insert(sizes("sum").int("WIDTH", 6144).int("RANKS", 8).int("WIRE", wire));
+    }
+    units.insert(Unit::new("hash").int("WIDTH", 1));
     units.insert(sizes("pointwise").int("WIDTH", 4096).int("WHAT", "COPY"));
     Ok(units)
 }

@@ -19,6 +19,8 @@ mod needs;
 pub mod nvrtc;
 mod ops;
 pub mod program;
+mod report;
+mod start;
 pub mod step;
 mod store;
 mod threads;

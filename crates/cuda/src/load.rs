@@ -1,12 +1,15 @@
 //! Weights from the file to the device: the plan's ranges, each once, rows one behind the other as the file has them.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use shardwright_gguf::{Reader, TensorInfo};
+use shardwright_model::hash::Hash;
 use shardwright_model::plan::{LocalOp, LocalWeight};
 use shardwright_model::synth::random::{Rng, fill};
 
-use crate::device::Device;
+use crate::device::{Device, Launch};
+use crate::unit::Unit;
 use crate::{Error, Result};
 
 /// Kernels may read so many bytes past the last row.
@@ -18,39 +21,70 @@ const TILE_BLOCKS: usize = 4096;
 /// Bytes that are gathered before they are sent.
 const PIECE: usize = 16 << 20;
 
+/// Bytes for each block that hashes them, and most blocks.
+const HASHED: usize = 32 << 10;
+const MOST_BLOCKS: usize = 2048;
+
 /// Puts weights on a device and remembers where.
 pub(crate) struct Loader<'a> {
     reader: &'a Reader,
     dummy: bool,
     watch: &'a mut dyn FnMut(u64),
-    /// By name, what is held of it, and whether it is decoded.
-    loaded: HashMap<(String, [usize; 6], bool), u64>,
+    /// By name, what is held of it, and whether it is decoded: the place among the slots.
+    loaded: HashMap<(String, [usize; 6], bool), usize>,
+    slots: Vec<Loaded>,
+}
+
+/// A weight on the device.
+struct Loaded {
+    /// Rank, op, and which of the op's weights, where it was met first.
+    at: [usize; 3],
+    weight: LocalWeight,
+    decoded: bool,
+    address: u64,
+    bytes: usize,
+    /// Of what it should hold; none of what was made up.
+    hash: Option<u64>,
 }
 
 impl<'a> Loader<'a> {
     /// Without a file's weights, where it is a dummy, random ones are made up.
     pub(crate) fn new(reader: &'a Reader, dummy: bool, watch: &'a mut dyn FnMut(u64)) -> Loader<'a> {
-        Loader { reader, dummy, watch, loaded: HashMap::new() }
+        Loader { reader, dummy, watch, loaded: HashMap::new(), slots: vec![] }
     }
 
-    /// The addresses of an op's weights.
-    pub(crate) fn weights(&mut self, device: &mut dyn Device, op: &LocalOp) -> Result<Vec<u64>> {
-        op.weights.iter().enumerate().map(|(i, w)| self.weight(device, w, op.is_vector(i))).collect()
+    /// The addresses of the weights of an op of a rank.
+    pub(crate) fn weights(
+        &mut self,
+        device: &mut dyn Device,
+        [rank, at]: [usize; 2],
+        op: &LocalOp,
+    ) -> Result<Vec<u64>> {
+        let weights = op.weights.iter().enumerate();
+        weights.map(|(i, w)| self.weight(device, [rank, at, i], w, op.is_vector(i))).collect()
     }
 
-    fn weight(&mut self, device: &mut dyn Device, w: &LocalWeight, decoded: bool) -> Result<u64> {
+    fn weight(
+        &mut self,
+        device: &mut dyn Device,
+        at: [usize; 3],
+        w: &LocalWeight,
+        decoded: bool,
+    ) -> Result<u64> {
         let held = [w.copies.start, w.copies.end, w.rows.start, w.rows.end, w.cols.start, w.cols.end];
         let key = (w.name.clone(), held, decoded);
-        if let Some(address) = self.loaded.get(&key) {
-            return Ok(*address);
+        if let Some(known) = self.loaded.get(&key) {
+            return Ok(self.slots[*known].address);
         }
         let tensor = self.tensor(w)?;
-        let address = match (self.dummy, decoded) {
-            (true, _) => self.made_up(device, w, decoded)?,
-            (false, true) => self.vector(device, w, &tensor)?,
-            (false, false) => self.matrix(device, w, &tensor)?,
+        let bytes = if decoded { w.params() * 4 } else { w.bytes() } as usize;
+        let address = device.alloc(bytes + MARGIN)?;
+        let hash = match self.dummy {
+            true => self.made_up(device, w, decoded, [address, bytes as u64])?,
+            false => Some(self.copied(device, w, decoded, &tensor, address)?),
         };
-        self.loaded.insert(key, address);
+        self.loaded.insert(key, self.slots.len());
+        self.slots.push(Loaded { at, weight: w.clone(), decoded, address, bytes, hash });
         Ok(address)
     }
 
@@ -61,9 +95,13 @@ impl<'a> Loader<'a> {
     }
 
     /// Ones for numbers; for matrices a tile of random blocks, again and again.
-    fn made_up(&mut self, device: &mut dyn Device, w: &LocalWeight, decoded: bool) -> Result<u64> {
-        let bytes = if decoded { w.params() * 4 } else { w.bytes() } as usize;
-        let address = device.alloc(bytes + MARGIN)?;
+    fn made_up(
+        &mut self,
+        device: &mut dyn Device,
+        w: &LocalWeight,
+        decoded: bool,
+        [address, bytes]: [u64; 2],
+    ) -> Result<Option<u64>> {
         let mut tile = vec![0; w.quant.block_bytes() * TILE_BLOCKS];
         if decoded {
             tile = 1f32.to_le_bytes().repeat(TILE_BLOCKS);
@@ -71,41 +109,100 @@ impl<'a> Loader<'a> {
             let std = 1.0 / (w.cols.len().max(1) as f32).sqrt();
             fill(w.quant, std, &mut Rng::new(1, &w.name), &mut tile);
         }
-        device.repeat(address, &tile, bytes)?;
-        (self.watch)(bytes as u64);
-        Ok(address)
+        device.repeat(address, &tile, bytes as usize)?;
+        (self.watch)(bytes);
+        Ok(None)
     }
 
-    /// Numbers, each decoded.
-    fn vector(&self, device: &mut dyn Device, w: &LocalWeight, tensor: &TensorInfo) -> Result<u64> {
-        let mut all = Vec::with_capacity(w.params() as usize);
-        for row in rows(w, self.reader.bytes(tensor)) {
-            let at = all.len();
-            all.resize(at + w.cols.len(), 0f32);
-            w.quant.decode(row, &mut all[at..]);
+    /// Brings a weight to the device; gives the hash of what went there.
+    fn copied(
+        &mut self,
+        device: &mut dyn Device,
+        w: &LocalWeight,
+        decoded: bool,
+        tensor: &TensorInfo,
+        address: u64,
+    ) -> Result<u64> {
+        let (mut to, mut hash) = (address, Hash::default());
+        pieces(w, decoded, self.reader.bytes(tensor), &mut |piece| {
+            hash.add(piece);
+            device.upload(to, piece)?;
+            (self.watch)(piece.len() as u64);
+            to += piece.len() as u64;
+            Ok(())
+        })?;
+        Ok(hash.finish())
+    }
+
+    /// Net at the load: when everything has its place, does every slot still hold what its name says?
+    ///
+    /// # Errors
+    /// The first that does not, with the bytes that differ.
+    pub(crate) fn check(&self, device: &mut dyn Device) -> Result<()> {
+        let slots: Vec<&Loaded> = self.slots.iter().filter(|s| s.hash.is_some() && s.bytes > 0).collect();
+        let words: Vec<u32> = slots.iter().map(|s| s.bytes.div_ceil(4) as u32).collect();
+        let counts = device.alloc(4 * slots.len())?;
+        let found = device.alloc(8 * slots.len())?;
+        device.upload(counts, bytemuck::cast_slice(&words))?;
+        let kernel = device.load(&[Unit::new("hash").int("WIDTH", 1)])?[0];
+        for (n, slot) in (0u64..).zip(&slots) {
+            let blocks = (slot.bytes / HASHED).clamp(1, MOST_BLOCKS) as u32;
+            let args = vec![counts + 4 * n, slot.address, found + 8 * n];
+            device.launch(&Launch { kernel, grid: [blocks, 1, 1], block: 256, shared: 0, args })?;
         }
-        let address = device.alloc(all.len() * 4 + MARGIN)?;
-        device.upload(address, bytemuck::cast_slice(&all))?;
-        Ok(address)
+        let mut hashes = vec![0u64; slots.len()];
+        device.download(found, bytemuck::cast_slice_mut(&mut hashes))?;
+        match slots.iter().zip(&hashes).find(|(slot, hash)| slot.hash != Some(**hash)) {
+            Some((slot, _)) => Err(self.differs(device, slot)?),
+            None => Ok(()),
+        }
     }
 
-    /// Rows as they are.
-    fn matrix(&mut self, device: &mut dyn Device, w: &LocalWeight, tensor: &TensorInfo) -> Result<u64> {
-        let address = device.alloc(w.bytes() as usize + MARGIN)?;
-        let (mut to, mut piece) = (address, Vec::new());
-        for row in rows(w, self.reader.bytes(tensor)) {
-            piece.extend_from_slice(row);
-            if piece.len() >= PIECE {
-                device.upload(to, &piece)?;
-                (self.watch)(piece.len() as u64);
-                to += piece.len() as u64;
-                piece.clear();
+    /// What to say of a slot whose hash is wrong: it is read back and compared with the file.
+    fn differs(&self, device: &mut dyn Device, slot: &Loaded) -> Result<Error> {
+        let tensor = self.tensor(&slot.weight)?;
+        let (mut at, mut wrong) = (0, None::<Range<usize>>);
+        pieces(&slot.weight, slot.decoded, self.reader.bytes(&tensor), &mut |piece| {
+            let mut held = vec![0; piece.len()];
+            device.download(slot.address + at as u64, &mut held)?;
+            let differ = |i: &usize| held[*i] != piece[*i];
+            let ends = [(0..piece.len()).find(differ), (0..piece.len()).rev().find(differ)];
+            if let [Some(first), Some(last)] = ends {
+                wrong = Some(wrong.as_ref().map_or(at + first, |w| w.start)..at + last + 1);
             }
-        }
-        device.upload(to, &piece)?;
-        (self.watch)(piece.len() as u64);
-        Ok(address)
+            at += piece.len();
+            Ok(())
+        })?;
+        let what = match wrong {
+            Some(r) => format!("bytes {}..{} of its {} differ", r.start, r.end, slot.bytes),
+            None => format!("its {} bytes had another hash, but are right when read again", slot.bytes),
+        };
+        let [rank, op, index] = slot.at;
+        Ok(Error::Slot { tensor: slot.weight.name.clone(), rank, op, index, what })
     }
+}
+
+/// A weight as it lies on the device, piece by piece: numbers are decoded, rows of matrices are as they are.
+fn pieces(
+    w: &LocalWeight,
+    decoded: bool,
+    tensor: &[u8],
+    each: &mut dyn FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
+    let (mut piece, mut numbers) = (Vec::new(), vec![0f32; w.cols.len()]);
+    for row in rows(w, tensor) {
+        if decoded {
+            w.quant.decode(row, &mut numbers);
+            piece.extend_from_slice(bytemuck::cast_slice(&numbers));
+        } else {
+            piece.extend_from_slice(row);
+        }
+        if piece.len() >= PIECE {
+            each(&piece)?;
+            piece.clear();
+        }
+    }
+    each(&piece)
 }
 
 /// A weight's rows here, in order.

@@ -1,8 +1,10 @@
 //! Rank plans to a program: which kernels each op becomes.
 
 use shardwright_gguf::QuantType;
+use shardwright_model::exec::Ranks;
 use shardwright_model::op::Kind;
 use shardwright_model::plan::{LocalOp, LocalWeight, Place, RankPlan};
+use shardwright_model::watch;
 
 use crate::fuse::Fused;
 use crate::ops;
@@ -13,6 +15,9 @@ use crate::{Error, Result};
 
 /// Values that lie rounded at a time: the stream's, a projection's, and what goes on from there.
 const ROUNDED: usize = 3;
+
+/// Words of a row for each block that hashes rows.
+const HASHED: usize = 1024;
 
 /// What a program is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +32,8 @@ pub struct Choices {
     pub tile: u32,
     /// May ops become one kernel? Their values in between are then nowhere.
     pub fuse: bool,
+    /// How ranks are summed, and whether what they must have in common is hashed.
+    pub ranks: Ranks,
 }
 
 /// The program of all ranks of a description on one device, op by op.
@@ -46,12 +53,19 @@ pub fn lower(plans: &[RankPlan], choices: Choices) -> Result<Program> {
         turn: 0,
         program: Program::default(),
     };
+    let points = if choices.ranks.check && first.ranks > 1 { watch::points(&first.ops) } else { vec![] };
+    let mut hashed = 0;
     for at in 0..first.ops.len() {
         // a sum is one call for all ranks
         let ranks = if first.ops[at].kind == Kind::Sum { 1 } else { plans.len() };
         for rank in 0..if lower.fused.swallowed[at] { 0 } else { ranks } {
             (lower.at, lower.rank) = (at, rank);
             lower.op()?;
+        }
+        // a value of an op that another one does lies there when that one is done
+        while !lower.fused.swallowed[at] && points.get(hashed).is_some_and(|op| *op <= at) {
+            (0..plans.len()).for_each(|rank| lower.hash(rank, points[hashed], hashed));
+            hashed += 1;
         }
         lower.program.ends.push(lower.program.calls.len());
     }
@@ -114,6 +128,16 @@ impl<'a> Lower<'a> {
             Kind::Sum => ops::pointwise::sum(self),
         }
         Ok(())
+    }
+
+    /// The hash of what an op of a rank has made.
+    fn hash(&mut self, rank: usize, op: usize, point: usize) {
+        let place = self.plans[rank].ops[op].outputs[0];
+        let unit = Unit::new("hash").int("WIDTH", place.width);
+        let blocks = place.width.div_ceil(HASHED) as u32;
+        let value = Slot::Value { rank, slot: place.slot };
+        let grid = [Axis::Blocks(blocks), Axis::Blocks(1), Axis::Blocks(1)];
+        self.call(unit, grid, 256, vec![Slot::Step, value, Slot::Hash { rank, point }]);
     }
 
     /// Where the product of a gate goes that the op makes itself.

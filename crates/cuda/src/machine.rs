@@ -1,11 +1,11 @@
 //! A description on a device: its ranks' memory, and its programs, one for each tile.
 
 use bytemuck::Zeroable;
-use shardwright_model::exec::{Probe, Seen};
+use shardwright_model::exec::{Probe, Ranks, Seen};
 use shardwright_model::op::{Description, Lay};
 use shardwright_model::plan::{Place, RankPlan};
+use shardwright_model::watch::Watch;
 
-use crate::Result;
 use crate::arena::{Arena, Bound, Shared};
 use crate::device::Device;
 use crate::exec::CudaOptions;
@@ -13,6 +13,16 @@ use crate::found::Found;
 use crate::load::Loader;
 use crate::lower::{Choices, lower};
 use crate::program::{Program, Scratch};
+use crate::{Error, Result};
+
+/// How a step is run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Form {
+    /// From a recording, where there is one?
+    pub(crate) recorded: bool,
+    /// With hashes of what the ranks must have in common?
+    pub(crate) watched: bool,
+}
 
 /// All ranks of one description.
 #[derive(Debug)]
@@ -23,7 +33,10 @@ pub(crate) struct Machine {
     plans: Vec<RankPlan>,
     arena: Arena,
     /// By the rows that a matrix kernel takes at a time, ascending.
-    programs: Vec<(usize, Bound)>,
+    plain: Vec<(usize, Bound)>,
+    /// The same, with hashes of what the ranks must have in common.
+    watched: Vec<(usize, Bound)>,
+    pub(crate) watch: Watch,
     /// How each op is run by itself, and the program for that once it is wanted.
     single: Choices,
     unfused: Option<Bound>,
@@ -38,34 +51,27 @@ impl Machine {
         loader: &mut Loader<'_>,
         options: &CudaOptions,
     ) -> Result<Machine> {
+        let watch = Watch::new(d, &plans, options.ranks.check);
         let choices = options.choices();
         let single = Choices { fuse: false, ..choices[choices.len() - 1] };
-        let made = choices.iter().map(|c| lower(&plans, *c)).collect::<Result<Vec<Program>>>()?;
-        shared.make_room(device, &made.iter().collect::<Vec<_>>())?;
         let sizes = [options.rows, options.blocks, options.element()];
         let arena = Arena::new(device, &plans, loader, sizes)?;
-        let mut programs = vec![];
-        for (c, program) in choices.iter().zip(made) {
-            programs.push((c.tile as usize, Bound::new(device, program, shared, &arena)?));
-        }
+        let mut made = |check: bool| {
+            let choices = choices.iter().map(|c| Choices { ranks: Ranks { check, ..c.ranks }, ..*c });
+            programs(device, shared, &plans, &arena, &choices.collect::<Vec<_>>(), &options.recorded)
+        };
+        let plain = made(false)?;
+        let watched = if watch.is_empty() { vec![] } else { made(true)? };
         let paths = d.values.iter().map(|v| v.path()).collect();
         let description = d.clone();
-        let mut machine = Machine { description, paths, plans, arena, programs, single, unfused: None };
-        for rows in &options.recorded {
-            let at = machine.program(*rows as usize);
-            machine.programs[at].1.record(device, *rows)?;
-        }
-        Ok(machine)
-    }
-
-    /// Which program runs a step of so many rows.
-    fn program(&self, rows: usize) -> usize {
-        self.programs.iter().position(|(tile, _)| rows <= *tile).unwrap_or(self.programs.len() - 1)
+        Ok(Machine { description, paths, plans, arena, plain, watched, watch, single, unfused: None })
     }
 
     /// Runs a step.
-    pub(crate) fn run(&self, device: &mut dyn Device, rows: usize) -> Result<()> {
-        self.programs[self.program(rows)].1.run(device, rows as u32)
+    pub(crate) fn run(&self, device: &mut dyn Device, rows: usize, form: Form) -> Result<()> {
+        let programs = if form.watched { &self.watched } else { &self.plain };
+        let at = fitting(programs, rows).ok_or(Error::Zero("tile"))?;
+        programs[at].1.run(device, rows as u32, form.recorded)
     }
 
     /// Runs a step op by op and shows what each makes; logits have rows only for those wanted.
@@ -173,4 +179,31 @@ impl Machine {
     pub(crate) fn last(&self) -> &str {
         self.description.ops.last().map_or("", |op| self.paths[op.outputs[0]].as_str())
     }
+}
+
+/// A program for each of the choices, ready to run; steps of `recorded` rows are recorded.
+fn programs(
+    device: &mut dyn Device,
+    shared: &mut Shared,
+    plans: &[RankPlan],
+    arena: &Arena,
+    choices: &[Choices],
+    recorded: &[u32],
+) -> Result<Vec<(usize, Bound)>> {
+    let made = choices.iter().map(|c| lower(plans, *c)).collect::<Result<Vec<Program>>>()?;
+    shared.make_room(device, &made.iter().collect::<Vec<_>>())?;
+    let mut programs = vec![];
+    for (c, program) in choices.iter().zip(made) {
+        programs.push((c.tile as usize, Bound::new(device, program, shared, arena)?));
+    }
+    for rows in recorded {
+        let at = fitting(&programs, *rows as usize).ok_or(Error::Zero("tile"))?;
+        programs[at].1.record(device, *rows)?;
+    }
+    Ok(programs)
+}
+
+/// Which program runs a step of so many rows.
+fn fitting(programs: &[(usize, Bound)], rows: usize) -> Option<usize> {
+    programs.iter().position(|(tile, _)| rows <= *tile).or(programs.len().checked_sub(1))
 }

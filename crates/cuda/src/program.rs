@@ -63,6 +63,13 @@ pub enum Slot {
         /// The plan's slot.
         slot: usize,
     },
+    /// Where the hash of a rank's value at a point of [`shardwright_model::watch::points`] goes.
+    Hash {
+        /// The rank.
+        rank: usize,
+        /// The point's place among them.
+        point: usize,
+    },
     /// Memory within the step.
     Scratch(Scratch),
     /// Numbers known when the program was made.

@@ -31,6 +31,7 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("down", include_str!("kernels/down.cu")),
     ("embed", include_str!("kernels/embed.cu")),
     ("experts", include_str!("kernels/experts.cu")),
+    ("hash", include_str!("kernels/hash.cu")),
     ("index", include_str!("kernels/index.cu")),
     ("linear", include_str!("kernels/linear.cu")),
     ("norm", include_str!("kernels/norm.cu")),

@@ -10,7 +10,7 @@ use common::*;
 use emulator::Emulator;
 use models::{exact, fast, open};
 use shardwright_cuda::{CudaExecutor, CudaOptions};
-use shardwright_model::exec::{Executor, Want};
+use shardwright_model::exec::{Executor, Ranks, Want, Wire};
 
 /// One of each architecture: an emulator is slow, and a GPU runs them all (gpu.rs).
 fn few() -> impl Iterator<Item = (String, Gold)> {
@@ -48,6 +48,19 @@ fn ranks_give_the_same_logits() {
         let gold = Gold::open(&format!("golden/{name}.npz")).unwrap();
         let Some(mut exec) = emulated(name, ranks, &exact()) else { return };
         check_prompts(name, &gold, "logits", &mut exec, &format!("{name} over {ranks} ranks"), PROMPTS);
+    }
+}
+
+/// Summands of bf16 are rounded as on the CPU. Where a summand lies between two of them, the last bit of another order of
+/// sums decides: what comes of it is of class bf16, as the CPU's is.
+#[test]
+fn a_wire_of_bf16_gives_answers_of_its_class() {
+    for (name, ranks) in [("glm-dsa-tp8-kq", 4), ("llama-f32", 2)] {
+        let gold = Gold::open(&format!("golden/{name}.npz")).unwrap();
+        let wired = Ranks { wire: Wire::Bf16, check: true };
+        let Some(mut exec) = emulated(name, ranks, &CudaOptions { ranks: wired, ..exact() }) else { return };
+        let median = check_class(name, &gold, &mut exec, "bf16");
+        assert!(median > limit(name), "{name}: nothing was rounded");
     }
 }
 

@@ -15,7 +15,7 @@ use shardwright_cuda::driver::Gpu;
 use shardwright_cuda::jit::Jit;
 use shardwright_cuda::nvrtc::Nvrtc;
 use shardwright_cuda::{CudaExecutor, CudaOptions};
-use shardwright_model::exec::{Executor, RowOutput, Want};
+use shardwright_model::exec::{Executor, Ranks, RowOutput, Want, Wire};
 
 static JIT: LazyLock<Option<Arc<Jit>>> = LazyLock::new(|| {
     let made = Gpu::list().and_then(|_| Nvrtc::find());
@@ -50,6 +50,31 @@ fn gpu_ranks_give_the_same_logits() {
         for ranks in legal(&files(&name)[0]).into_iter().filter(|n| *n > 1 && *n <= 8) {
             let Some(mut exec) = on_gpu(&name, ranks, &exact()) else { return };
             check_logits(&name, &gold, "logits", &mut exec, &format!("{name} over {ranks} ranks"));
+        }
+    }
+}
+
+/// With f32 the card's virtual ranks are the CPU's within class exact; with bf16 both are of class bf16.
+#[test]
+fn gpu_ranks_are_those_of_the_cpu() {
+    for (name, gold) in goldens() {
+        for ranks in legal(&files(&name)[0]).into_iter().filter(|n| [2, 3, 4, 6, 8].contains(n)) {
+            for wire in [Wire::F32, Wire::Bf16] {
+                let options = CudaOptions { ranks: Ranks { wire, check: true }, ..exact() };
+                let Some(mut exec) = on_gpu(&name, ranks, &options) else { return };
+                if wire == Wire::Bf16 {
+                    check_class(&name, &gold, &mut exec, "bf16");
+                    continue;
+                }
+                let mut cpu = common::open(&files(&name)[0], over(ranks));
+                for p in 0..gold.prompts() {
+                    let [ours, theirs] =
+                        [&mut exec as &mut dyn Executor, &mut cpu].map(|e| forward(e, &gold.ids(p)));
+                    let theirs: Vec<f64> = theirs.concat().into_iter().map(f64::from).collect();
+                    let off = apart(&ours.concat(), &theirs);
+                    assert!(off <= limit(&name), "{name} over {ranks} p{p}: {off}");
+                }
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use shardwright_gguf::{Reader, Value};
 use shardwright_hub::Wanted;
 use shardwright_model::arch;
 use shardwright_model::budget::{Demand, Held};
-use shardwright_model::exec::{BLOCK, Executor};
+use shardwright_model::exec::{BLOCK, Executor, Ranks, Wire};
 use shardwright_model::hyper::{Hyper, Options, Source};
 use shardwright_model::op::Description;
 use shardwright_model::plan::{RankPlan, plan};
@@ -71,6 +71,12 @@ pub(crate) struct BackendArgs {
     /// does so in front of quantized ones only [default: auto to talk with a model, f32 to measure it].
     #[arg(long, value_name = "auto|f32|q8", hide_possible_values = true)]
     activations: Option<Rounding>,
+    /// How ranks send each other what they add: f32, or bf16, which is half the bytes and rounds them [default: f32].
+    #[arg(long, value_name = "f32|bf16", hide_possible_values = true)]
+    allreduce_type: Option<WireType>,
+    /// Compare what all ranks must have in common in every step, not only in the first 100, and end where they differ.
+    #[arg(long)]
+    check_ranks: bool,
     /// CPU threads [default: all cores].
     #[arg(short, long, value_name = "N", allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -94,9 +100,17 @@ impl BackendArgs {
         BackendArgs { activations: self.activations.or(Some(Rounding::Auto)), ..self.clone() }
     }
 
-    /// Are activations rounded?
+    /// Is anything rounded on its way, activations or what goes from rank to rank?
     pub(crate) fn rounds(&self) -> bool {
-        self.activations() != Activations::F32
+        self.activations() != Activations::F32 || self.tp > 1 && self.ranks().wire == Wire::Bf16
+    }
+
+    fn ranks(&self) -> Ranks {
+        let wire = match self.allreduce_type {
+            None | Some(WireType::F32) => Wire::F32,
+            Some(WireType::Bf16) => Wire::Bf16,
+        };
+        Ranks { wire, check: self.check_ranks }
     }
 
     fn activations(&self) -> Activations {
@@ -124,6 +138,13 @@ enum Rounding {
     Auto,
     F32,
     Q8,
+}
+
+/// `--allreduce-type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum WireType {
+    F32,
+    Bf16,
 }
 
 /// `--device`.
@@ -411,6 +432,7 @@ impl Opened {
             blocks,
             context: size.context,
             activations: self.activations(args),
+            ranks: args.ranks(),
         };
         Ok(Box::new(CpuExecutor::new(self.reader.clone(), (&trunk, plans), None, options)?))
     }
@@ -444,6 +466,7 @@ impl Opened {
             } else {
                 steps(&[1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64])
             },
+            ranks: args.ranks(),
         })
     }
 

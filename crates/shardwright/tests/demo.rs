@@ -8,7 +8,7 @@ use shardwright_cuda::jit::Jit;
 use shardwright_cuda::nvrtc::Nvrtc;
 use shardwright_cuda::{CudaExecutor, CudaOptions};
 use shardwright_gguf::Reader;
-use shardwright_model::exec::{BLOCK, Executor, RowOutput, StepBatch, Want};
+use shardwright_model::exec::{BLOCK, Executor, Ranks, RowOutput, StepBatch, Want, Wire};
 use shardwright_model::hyper::{Options, Source};
 use shardwright_model::plan::{RankPlan, plan};
 use shardwright_model::{arch, op::Description};
@@ -32,8 +32,25 @@ fn plans(reader: &Reader, options: Options, ranks: usize) -> (Description, Vec<R
 }
 
 fn executor(reader: &Arc<Reader>, options: Options, ranks: usize, activations: Activations) -> CpuExecutor {
+    wired(reader, options, ranks, activations, Wire::F32)
+}
+
+fn wired(
+    reader: &Arc<Reader>,
+    options: Options,
+    ranks: usize,
+    activations: Activations,
+    wire: Wire,
+) -> CpuExecutor {
     let (trunk, plans) = plans(reader, options, ranks);
-    let size = CpuOptions { threads: 2, rows: 128, blocks: BLOCKS, context: BLOCKS * BLOCK, activations };
+    let size = CpuOptions {
+        threads: 2,
+        rows: 128,
+        blocks: BLOCKS,
+        context: BLOCKS * BLOCK,
+        activations,
+        ranks: Ranks { wire, check: true },
+    };
     CpuExecutor::new(reader.clone(), (&trunk, plans), None, size).unwrap()
 }
 
@@ -59,6 +76,7 @@ fn on_gpu(reader: &Arc<Reader>, options: Options, ranks: usize, fast: bool) -> O
         tiles: vec![8],
         dummy: false,
         recorded: vec![],
+        ranks: Ranks::default(),
     };
     Some(CudaExecutor::new(Box::new(gpu), reader, (&trunk, plans), None, &size, &mut |_| {}).unwrap())
 }

@@ -130,6 +130,7 @@ pub struct Setup {
     pub threads: usize,
     pub options: Options,
     pub activations: Activations,
+    pub wire: Wire,
 }
 
 pub const PLAIN: Setup = Setup {
@@ -137,6 +138,7 @@ pub const PLAIN: Setup = Setup {
     threads: 2,
     options: Options { deal_embedding: false, dense_attention: false },
     activations: Activations::F32,
+    wire: Wire::F32,
 };
 
 pub fn over(ranks: usize) -> Setup {
@@ -168,6 +170,7 @@ pub fn open(path: &Path, s: Setup) -> CpuExecutor {
         blocks: BLOCKS,
         context: 512,
         activations: s.activations,
+        ranks: Ranks { wire: s.wire, check: false },
     };
     CpuExecutor::new(file.clone(), (&trunk, trunk_plans), draft.as_ref().zip(draft_plans), options).unwrap()
 }
@@ -289,8 +292,15 @@ fn log_softmax(v: &[f64]) -> Vec<f64> {
     v.iter().map(|x| x - all).collect()
 }
 
-/// 8-bit activations, of which there are some if `rounds`, are judged by statistics over all rows: a flipped choice moves single rows by any amount.
+/// 8-bit activations, of which there are some if `rounds`.
 pub fn check_a8(name: &str, gold: &Gold, exec: &mut dyn Executor, rounds: bool) {
+    let median = check_class(name, gold, exec, "a8");
+    assert!(!rounds || median > 0.01, "{name}: the activations were not rounded");
+}
+
+/// What is rounded is judged by statistics over all rows: a flipped choice moves single rows by any amount. Gives the median
+/// of the rows' largest differences.
+pub fn check_class(name: &str, gold: &Gold, exec: &mut dyn Executor, class: &str) -> f64 {
     let (mut worst, mut squares, mut kl, mut same) = (vec![], vec![], vec![], vec![]);
     for p in 0..gold.prompts() {
         let got = forward(exec, &gold.ids(p));
@@ -306,19 +316,19 @@ pub fn check_a8(name: &str, gold: &Gold, exec: &mut dyn Executor, rounds: bool) 
         }
     }
     let mean = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
-    let limit = |key: &str| tolerance(name, "a8", key);
+    let limit = |key: &str| tolerance(name, class, key);
     let stats = [
         ("p50_row_max", quantile(&worst, 0.5)),
         ("p90_row_max", quantile(&worst, 0.9)),
         ("rms", mean(&squares).sqrt()),
         ("kl_mean", mean(&kl)),
     ];
-    println!("{name}: {stats:.3?}, best token {:.3}", mean(&same));
+    println!("{name} {class}: {stats:.3?}, best token {:.3}", mean(&same));
     for (key, got) in stats {
         assert!(got <= limit(key), "{name} {key}: {got} > {}", limit(key));
     }
     assert!(mean(&same) >= limit("top1_agree"), "{name}");
-    assert!(!rounds || stats[0].1 > 0.01, "{name}: the activations were not rounded");
+    stats[0].1
 }
 
 /// The next-token layer: row t takes token t + 1 and the trunk's hidden state of token t.

@@ -1,5 +1,7 @@
 //! Element by element, and the sum over ranks.
 
+use shardwright_model::exec::Wire;
+
 use crate::lower::Lower;
 use crate::program::Slot;
 
@@ -36,6 +38,10 @@ pub(crate) fn sum(l: &mut Lower<'_>) {
         Slot::List(slots.collect())
     };
     let args = vec![Slot::Step, of(|op| op.inputs[0].slot), of(|op| op.outputs[0].slot)];
-    let unit = l.unit("sum").int("WIDTH", width).int("RANKS", l.plans.len());
+    let wire = match l.choices.ranks.wire {
+        Wire::F32 => "F32",
+        Wire::Bf16 => "BF16",
+    };
+    let unit = l.unit("sum").int("WIDTH", width).int("RANKS", l.plans.len()).int("WIRE", wire);
     l.along(unit, width, 256, args);
 }

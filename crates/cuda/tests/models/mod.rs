@@ -5,8 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use shardwright_cuda::device::Device;
-use shardwright_cuda::{CudaExecutor, CudaOptions};
+use shardwright_cuda::{CudaExecutor, CudaOptions, Result};
 use shardwright_gguf::Reader;
+use shardwright_model::exec::Ranks;
 use shardwright_model::op::Description;
 use shardwright_model::plan::{RankPlan, plan};
 
@@ -23,6 +24,7 @@ pub(crate) fn exact() -> CudaOptions {
         tiles: vec![8],
         dummy: false,
         recorded: vec![2],
+        ranks: Ranks::default(),
     }
 }
 
@@ -38,10 +40,20 @@ pub(crate) fn open(
     ranks: usize,
     options: &CudaOptions,
 ) -> CudaExecutor {
+    tried(device, path, ranks, options).unwrap()
+}
+
+/// The same where it may be refused.
+pub(crate) fn tried(
+    device: Box<dyn Device>,
+    path: &Path,
+    ranks: usize,
+    options: &CudaOptions,
+) -> Result<CudaExecutor> {
     let file = Arc::new(Reader::open(path).unwrap());
     let (trunk, draft) = described(&file, PLAIN.options);
     let cut = |d: &Description| -> Vec<RankPlan> { plan(d, &|n| file.tensor(n), ranks).unwrap() };
     let (trunk_plans, draft_plans) = (cut(&trunk), draft.as_ref().map(cut));
     let draft = draft.as_ref().zip(draft_plans);
-    CudaExecutor::new(device, &file, (&trunk, trunk_plans), draft, options, &mut |_| {}).unwrap()
+    CudaExecutor::new(device, &file, (&trunk, trunk_plans), draft, options, &mut |_| {})
 }

@@ -22,6 +22,7 @@ Examples:
   shardwright verify model.gguf --against permuted.gguf      does the order of tensors matter?
   shardwright verify model.gguf --chunk 5                    does the cut of the prompt matter?
   shardwright verify model.gguf --activations q8
+  shardwright verify model.gguf --tp 4 --allreduce-type bf16
 
 Change one thing at a time: with two, the report cannot say which one did it.")]
 pub(crate) struct Args {
@@ -42,7 +43,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "prompt")]
     ids: Option<PathBuf>,
     /// Allowed difference over the root mean square of a row; 0 asks for equal bits [default: 0; with more ranks
-    /// 1e-4, with 8-bit activations 0.5].
+    /// 1e-4, with 8-bit activations or sums of bf16 0.5].
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = tolerance)]
     tolerance: Option<f64>,
     /// Print the report as JSON.

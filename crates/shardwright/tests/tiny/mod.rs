@@ -6,6 +6,7 @@ use shardwright_engine::generate::Generator;
 use shardwright_engine::options::Options;
 use shardwright_engine::request::{Ending, Id, Part, Request};
 use shardwright_gguf::Reader;
+use shardwright_model::exec::Ranks;
 use shardwright_model::hyper::Source;
 use shardwright_model::plan::plan;
 use shardwright_model::{arch, hyper};
@@ -20,7 +21,8 @@ pub(crate) fn generator(blocks: usize, options: &Options) -> Generator {
     let source = Source { meta: reader.meta(), has: &has, options: hyper::Options::default() };
     let trunk = arch::describe(&arch::read(&source).unwrap());
     let plans = plan(&trunk, &|n: &str| reader.tensor(n), 1).unwrap();
-    let sizes = CpuOptions { threads: 2, rows: 40, blocks, context: 200, activations: Activations::F32 };
+    let (activations, ranks) = (Activations::F32, Ranks::default());
+    let sizes = CpuOptions { threads: 2, rows: 40, blocks, context: 200, activations, ranks };
     Generator::with(Box::new(CpuExecutor::new(reader, (&trunk, plans), None, sizes).unwrap()), [], options)
 }
 

@@ -25,6 +25,13 @@ DI u16 float_to_half(float f) {
 
 DI float bf16_to_float(u16 b) { return __uint_as_float((u32)b << 16); }
 
+// To the nearest, ties to even; NaN stays one.
+DI u16 float_to_bf16(float f) {
+    u32 bits = __float_as_uint(f);
+    if (f != f) return (u16)(bits >> 16 | 64);
+    return (u16)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+}
+
 // A positive number that orders as the float does, -0 below 0.
 DI u32 ordered(float f) {
     u32 bits = __float_as_uint(f);
