@@ -93,8 +93,8 @@ impl CpuExecutor {
         let machine = |(d, plans): (&Description, _)| Machine::new(d, plans, &file, blocks, half, ranks);
         let (trunk, draft) = (machine(trunk)?, draft.map(machine).transpose()?);
         let team = Team::new(threads).map_err(|cause| Error::Threads { threads, cause })?;
-        let (vocab, width, drafts) = (trunk.vocab(), trunk.width(), draft.is_some());
-        let limits = Limits { vocab, rows, blocks, context, width, drafts };
+        let (vocab, width, drafts, takes) = (trunk.vocab(), trunk.width(), draft.is_some(), trunk.takes());
+        let limits = Limits { vocab, rows, blocks, context, width, drafts, takes };
         let isa = Isa::found()[0];
         Ok(CpuExecutor {
             core: Core { reader: OpenFile(file), trunk, draft, limits, activations, isa },
@@ -118,6 +118,9 @@ impl Executor for CpuExecutor {
             return Err(ExecError(why.clone()));
         }
         batch.check(&self.core.limits).map_err(ExecError)?;
+        if !self.core.trunk.answers() && batch.wants.iter().any(|w| *w != Want::Nothing) {
+            return Err(ExecError("a stage without logits is asked for some".into()));
+        }
         let (core, team) = (&mut self.core, &self.team);
         // values may be torn after a panic, so nothing is run again
         let ended = catch_unwind(AssertUnwindSafe(|| core.step(team, batch, probe))).map_err(|panic| {
@@ -139,9 +142,9 @@ impl Core {
         batch: &StepBatch,
         probe: Option<&mut dyn Probe>,
     ) -> std::result::Result<StepOutput, Parted> {
-        let machine = match batch.draft_hidden {
-            Some(_) => self.draft.as_mut().expect("the batch is checked"),
-            None => &mut self.trunk,
+        let machine = match batch.hidden {
+            Some(_) if self.limits.takes == 0 => self.draft.as_mut().expect("the batch is checked"),
+            _ => &mut self.trunk,
         };
         let asked = |i: &usize| probe.is_some() || batch.wants[*i] != Want::Nothing;
         let wanted: Vec<usize> = (0..batch.rows()).filter(asked).collect();

@@ -159,10 +159,22 @@ impl Machine {
         self.join(i, &|plan| &plan.ops[plan.ops.len() - 1].outputs[0], out);
     }
 
-    /// Vocabulary rows.
+    /// Vocabulary rows, of the logits or of the embedding.
     pub(crate) fn vocab(&self) -> usize {
-        let logits = self.description.ops.last().expect("plans end with logits").outputs[0];
-        self.description.values[logits].width
+        let ends = [self.description.ops.last(), self.description.ops.first()];
+        let known = ends.into_iter().flatten().find(|o| matches!(o.kind, Kind::Logits | Kind::Embed));
+        known.map_or(0, |op| op.weights[0].rows)
+    }
+
+    /// Are there logits? A stage that is not the last has none.
+    pub(crate) fn answers(&self) -> bool {
+        self.description.ops.last().is_some_and(|o| o.kind == Kind::Logits)
+    }
+
+    /// Elements of the hidden rows that the ops begin with, if they do.
+    pub(crate) fn takes(&self) -> usize {
+        let begin = self.description.ops.first().filter(|o| o.kind == Kind::Hidden);
+        begin.map_or(0, |op| self.description.values[op.outputs[0]].width)
     }
 
     /// The stream after the final norm.

@@ -160,7 +160,7 @@ fn wrong_steps_are_refused_and_harm_nothing() {
         ("no place in the cache", StepBatch { sequences: vec![1], ..good.clone() }),
         ("cache block", StepBatch { tables: vec![vec![BLOCKS as u32]], ..good.clone() }),
         ("for each token", StepBatch { wants: vec![], ..good.clone() }),
-        ("next-token layer", StepBatch { draft_hidden: Some(vec![]), ..good.clone() }),
+        ("next-token layer", StepBatch { hidden: Some(vec![]), ..good.clone() }),
         ("at most 256", step_of(&[(&[B; 200], 0, &TABLE), (&[B; 57], 0, &[4])], Want::Nothing)),
     ];
     for (why, step) in bad {

@@ -121,6 +121,7 @@ impl CudaExecutor {
             context: options.context,
             width,
             drafts: draft.is_some(),
+            takes: 0,
         };
         let mut exec = CudaExecutor { device, shared, trunk, draft, limits, words: vec![], broken: None };
         for watched in [false, true] {
@@ -139,10 +140,10 @@ impl CudaExecutor {
         let device = &mut *self.device;
         device.upload(self.shared.step, bytemuck::cast_slice(&self.words))?;
         self.shared.report.clear(device, batch.rows(), form.watched)?;
-        if let Some(hidden) = &batch.draft_hidden {
+        if let Some(hidden) = &batch.hidden {
             device.upload(self.shared.hidden, bytemuck::cast_slice(hidden))?;
         }
-        let machine = match batch.draft_hidden {
+        let machine = match batch.hidden {
             Some(_) => self.draft.as_mut().expect("the batch is checked"),
             None => &mut self.trunk,
         };
@@ -199,7 +200,7 @@ impl Executor for CudaExecutor {
         if sequences > most {
             return Err(ExecError(format!("a step of {sequences} sequences, at most {most} can be run")));
         }
-        let machine = self.draft.as_mut().filter(|_| batch.draft_hidden.is_some()).unwrap_or(&mut self.trunk);
+        let machine = self.draft.as_mut().filter(|_| batch.hidden.is_some()).unwrap_or(&mut self.trunk);
         let form = Form { recorded: true, watched: probe.is_none() && machine.watch.begin() };
         self.run(batch, probe, form).map_err(|e| {
             let why = format!("a step on the GPU failed: {e}");

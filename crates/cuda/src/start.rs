@@ -19,7 +19,7 @@ pub(crate) fn check(
         let rows = trunk.rows();
         let hidden =
             || (0..rows * limits.width).map(|i| ((i * 29 + rows) % 61) as f32 / 61.0 - 0.5).collect();
-        let draft = limits.drafts.then(|| StepBatch { draft_hidden: Some(hidden()), ..trunk.clone() });
+        let draft = limits.drafts.then(|| StepBatch { hidden: Some(hidden()), ..trunk.clone() });
         for batch in [Some(trunk), draft].into_iter().flatten() {
             let recorded = run(&batch, Form { recorded: true, watched })?;
             let launched = run(&batch, Form { recorded: false, watched })?;
@@ -42,7 +42,7 @@ fn known(limits: &Limits, rows: usize) -> StepBatch {
         tables: vec![(0..n.div_ceil(BLOCK) as u32).collect()],
         wants: (0..n).map(want).collect(),
         want_hidden: true,
-        draft_hidden: None,
+        hidden: None,
     }
 }
 

@@ -84,7 +84,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (texts, tokenizer) = (tokenizer.vocab_len(), Arc::new(tokenizer));
     let context = PROMPT + TOKENS;
     let blocks = STREAMS * context.div_ceil(64);
-    let limits = Limits { vocab: VOCABULARY.max(texts), rows: 512, blocks, context, width: 1, drafts: false };
+    let limits = Limits {
+        vocab: VOCABULARY.max(texts),
+        rows: 512,
+        blocks,
+        context,
+        width: 1,
+        drafts: false,
+        takes: 0,
+    };
     let usual = 300..texts as u32 - 300;
     let next = move |token: u32, position: u32| {
         usual.start + (token.wrapping_mul(7919) + position) % (usual.end - usual.start)

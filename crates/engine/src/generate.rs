@@ -69,6 +69,14 @@ impl Generator {
         &self.limits
     }
 
+    /// Is the executor still there?
+    ///
+    /// # Errors
+    /// It is not, and with it all requests are lost.
+    pub fn check(&mut self) -> Result<()> {
+        Ok(self.executor.check()?)
+    }
+
     /// How things stand, and what was done.
     pub fn stats(&self) -> Stats {
         let Scheduler { pager, waiting, running, set_back, .. } = &self.scheduler;

@@ -216,7 +216,7 @@ mod tests {
 
     impl<F: Fn(u32, usize, usize) -> (u32, f32) + Send> Executor for Canned<F> {
         fn limits(&self) -> Limits {
-            Limits { vocab: self.vocab, rows: 32, blocks: 8, context: 512, width: 1, drafts: false }
+            Limits { vocab: self.vocab, rows: 32, blocks: 8, context: 512, width: 1, drafts: false, takes: 0 }
         }
 
         fn step_probed(&mut self, b: &StepBatch, _: Option<&mut dyn Probe>) -> Result<StepOutput, ExecError> {

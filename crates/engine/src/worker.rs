@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 /// How often full sinks are asked again while there is nothing to compute.
 const POLL: Duration = Duration::from_millis(5);
 
+/// How often the executor is asked whether it is still there, while there is nothing to do.
+const PULSE: Duration = Duration::from_secs(1);
+
 /// What the thread is told.
 pub(crate) enum Event {
     Submit(Id, Box<Request>, Box<dyn Sink>),
@@ -84,6 +87,7 @@ impl Worker {
     fn run(&mut self) -> Result<()> {
         while self.listen() {
             self.ask_full();
+            self.generator.check()?;
             if self.stop.is_some_and(|when| self.clients.is_empty() || when <= Instant::now()) {
                 return Ok(());
             }
@@ -107,7 +111,7 @@ impl Worker {
             false => return true,
             true if !self.clients.is_empty() => POLL,
             true if self.stop.is_some() => return true,
-            true => Duration::from_secs(3600),
+            true => PULSE,
         };
         self.publish();
         match self.inbox.recv_timeout(wait) {

@@ -77,7 +77,7 @@ impl Answer {
 }
 
 fn limits(rows: usize, blocks: usize, context: usize) -> Limits {
-    Limits { vocab: 1000, rows, blocks, context, width: 1, drafts: false }
+    Limits { vocab: 1000, rows, blocks, context, width: 1, drafts: false, takes: 0 }
 }
 
 /// Says the same token for ever, a step every millisecond at most.
@@ -271,8 +271,43 @@ fn o2_long_prompts_do_not_stop_the_others() {
     assert!(started.elapsed() < Duration::from_secs(30));
 }
 
-/// An executor that breaks when told.
+/// An executor that breaks when told, at the next step.
 struct Breaks(Null, Arc<AtomicBool>, bool);
+
+/// One that notices by itself.
+struct Notices(Breaks);
+
+impl Executor for Notices {
+    fn limits(&self) -> Limits {
+        self.0.limits()
+    }
+    fn check(&mut self) -> std::result::Result<(), ExecError> {
+        match self.0.1.load(Ordering::Relaxed) {
+            false => Ok(()),
+            true => Err(ExecError("rank 3 is gone".into())),
+        }
+    }
+    fn step_probed(
+        &mut self,
+        batch: &StepBatch,
+        probe: Option<&mut dyn Probe>,
+    ) -> std::result::Result<StepOutput, ExecError> {
+        self.0.step_probed(batch, probe)
+    }
+}
+
+#[test]
+fn c5_an_executor_that_breaks_while_nobody_asks_is_seen() {
+    let broken = Arc::new(AtomicBool::new(false));
+    let null = Null::new(limits(2, 10, 100), |token, _| token);
+    let executor = Notices(Breaks(null, broken.clone(), false));
+    let engine = Engine::start(Box::new(executor), [], Options::default()).unwrap();
+    broken.store(true, Ordering::Relaxed);
+    let begun = Instant::now();
+    eventually("failed", || engine.failed().is_some());
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    assert!(engine.failed().unwrap().contains("rank 3 is gone"));
+}
 
 impl Executor for Breaks {
     fn limits(&self) -> Limits {

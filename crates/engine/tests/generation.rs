@@ -180,7 +180,7 @@ fn unknown_ids_and_small_caches_are_refused() {
 /// More requests than sequences, rows or blocks at a time: all are answered, the first come first.
 #[test]
 fn requests_wait_for_room_in_order() {
-    let limits = Limits { vocab: 1000, rows: 3, blocks: 4, context: 128, width: 1, drafts: false };
+    let limits = Limits { vocab: 1000, rows: 3, blocks: 4, context: 128, width: 1, drafts: false, takes: 0 };
     let mut generator = Generator::new(Box::new(Null::new(limits, |token, _| token + 1)), []);
     let ids: Vec<_> = (0..9)
         .map(|i| {
@@ -211,7 +211,8 @@ fn requests_wait_for_room_in_order() {
 /// Short requests pass a long one that has no room, but no more tokens than it has itself.
 #[test]
 fn o2_who_waits_for_room_is_passed_for_a_while() {
-    let limits = Limits { vocab: 1000, rows: 256, blocks: 16, context: 1024, width: 1, drafts: false };
+    let limits =
+        Limits { vocab: 1000, rows: 256, blocks: 16, context: 1024, width: 1, drafts: false, takes: 0 };
     let mut generator = Generator::new(Box::new(Null::new(limits, |token, _| token + 1)), []);
     let submit = |generator: &mut Generator, token, length, most| {
         let request = Request { max_tokens: Some(most), ..Request::new(vec![token; length]) };

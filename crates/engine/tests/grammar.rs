@@ -55,7 +55,8 @@ fn demo() -> &'static (Arc<Tokenizer>, Grammars, usize) {
 /// The text that follows a prompt, and how it ended.
 fn answer(prompt: &str, grammar: &Grammar, seed: u64, max_tokens: usize) -> Result<(String, Finish)> {
     let (tokenizer, grammars, vocab) = demo();
-    let limits = Limits { vocab: *vocab, rows: 8, blocks: 64, context: 4096, width: 1, drafts: false };
+    let limits =
+        Limits { vocab: *vocab, rows: 8, blocks: 64, context: 4096, width: 1, drafts: false, takes: 0 };
     let mut generator = Generator::new(Box::new(Noise(limits)), tokenizer.end_tokens().iter().copied());
     generator.submit(Request {
         guide: Some(grammars.guide(grammar)?),
@@ -307,7 +308,8 @@ fn marks_are_no_text() {
 #[test]
 fn guided_and_free_requests_share_a_batch() {
     let (tokenizer, grammars, vocab) = demo();
-    let limits = Limits { vocab: *vocab, rows: 8, blocks: 64, context: 512, width: 1, drafts: false };
+    let limits =
+        Limits { vocab: *vocab, rows: 8, blocks: 64, context: 512, width: 1, drafts: false, takes: 0 };
     let mut generator = Generator::new(Box::new(Noise(limits)), []);
     let request = |guide| Request {
         guide,

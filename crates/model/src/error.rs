@@ -72,6 +72,14 @@ pub enum Error {
         /// Comma-separated.
         legal: String,
     },
+    /// The model cannot be cut into that many stages.
+    #[error("{stages} pipeline stages do not work: {why}")]
+    Stages {
+        /// Asked for.
+        stages: usize,
+        /// What is in the way.
+        why: String,
+    },
 }
 
 /// Result of this crate.

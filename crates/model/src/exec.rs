@@ -56,8 +56,9 @@ pub struct StepBatch {
     pub wants: Vec<Want>,
     /// Return the hidden state (the stream after the final norm) of every row too?
     pub want_hidden: bool,
-    /// For a draft step: the trunk's hidden state of each row, row-major. None runs the trunk.
-    pub draft_hidden: Option<Vec<f32>>,
+    /// What the rows start from instead of tokens, row-major: for a draft step the trunk's hidden state, for a later
+    /// stage that of the stage before.
+    pub hidden: Option<Vec<f32>>,
 }
 
 impl StepBatch {
@@ -78,20 +79,14 @@ impl StepBatch {
         if [self.positions.len(), self.sequences.len(), self.wants.len()] != [n; 3] {
             return Err("a step needs a position, a sequence and a wish for each token".into());
         }
-        match &self.draft_hidden {
-            Some(_) if !limits.drafts => return Err("a draft step without a next-token layer".into()),
-            Some(h) if h.len() != n * limits.width => {
-                return Err(format!("{} numbers of hidden state for {n} rows of {}", h.len(), limits.width));
-            }
-            _ => {}
-        }
+        self.check_hidden(limits)?;
         if self.tables.iter().flatten().any(|b| *b as usize >= limits.blocks) {
             return Err(format!("a cache block beyond the {} there are", limits.blocks));
         }
         for i in 0..n {
             let (token, position) = (self.tokens[i] as usize, self.positions[i] as usize);
             let cached = self.tables.get(self.sequences[i] as usize).map_or(0, |t| t.len() * BLOCK);
-            if token >= limits.vocab {
+            if token >= limits.vocab && limits.takes == 0 {
                 return Err(format!("token {token} of row {i} is beyond the vocabulary of {}", limits.vocab));
             }
             if position >= cached.min(limits.context) {
@@ -99,6 +94,20 @@ impl StepBatch {
             }
         }
         Ok(())
+    }
+
+    fn check_hidden(&self, limits: &Limits) -> Result<(), String> {
+        let width = match (&self.hidden, limits.takes) {
+            (None, 0) => return Ok(()),
+            (None, _) => return Err("a later stage without the rows of the stage before".into()),
+            (Some(_), 0) if !limits.drafts => return Err("a draft step without a next-token layer".into()),
+            (Some(_), 0) => limits.width,
+            (Some(_), width) => width,
+        };
+        match (self.hidden.as_ref().map_or(0, Vec::len), self.rows()) {
+            (found, rows) if found == rows * width => Ok(()),
+            (found, rows) => Err(format!("{found} numbers of hidden state for {rows} rows of {width}")),
+        }
     }
 }
 
@@ -138,7 +147,7 @@ pub struct StepOutput {
 /// What an executor can take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Vocabulary rows, the length of full logits.
+    /// Vocabulary rows, the length of full logits; 0 for a stage that knows no tokens.
     pub vocab: usize,
     /// Most rows in a step.
     pub rows: usize,
@@ -150,6 +159,8 @@ pub struct Limits {
     pub width: usize,
     /// Is there a next-token layer to draft with?
     pub drafts: bool,
+    /// Elements of the rows that a later stage of a model starts from; 0: tokens.
+    pub takes: usize,
 }
 
 /// A step that could not be run: the executor itself is broken, nothing it holds can be trusted.
@@ -184,10 +195,18 @@ pub trait Probe {
     fn see(&mut self, value: &Seen<'_>);
 }
 
-/// Runs steps. Its makers: the CPU backend, the CUDA backend, and [`Null`].
+/// Runs steps. Its makers: the CPU backend, the CUDA backend, [`crate::pipeline`] of stages, and [`crate::null`].
 pub trait Executor: Send {
     /// What it can take; fixed for life.
     fn limits(&self) -> Limits;
+
+    /// Is it still there? Asked again and again while there are no steps.
+    ///
+    /// # Errors
+    /// As those of a step.
+    fn check(&mut self) -> Result<(), ExecError> {
+        Ok(())
+    }
 
     /// Run one step.
     ///

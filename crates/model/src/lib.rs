@@ -14,6 +14,7 @@ pub mod hash;
 pub mod hyper;
 pub mod null;
 pub mod op;
+pub mod pipeline;
 pub mod plan;
 pub mod presets;
 pub mod synth;

@@ -144,7 +144,7 @@ pub struct Routing {
 pub enum Kind {
     /// Token id to its row of weight 0 (`[vocab, width]`).
     Embed,
-    /// The hidden rows that came with the step (draft descriptions only).
+    /// The hidden rows that came with the step: drafts and later stages begin with them.
     Hidden,
     /// Input rows one behind the other: `[a ; b]`.
     Concat,
@@ -247,6 +247,15 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// The cache slots that are written and read.
+    pub(crate) fn caches_mut(&mut self) -> &mut [usize] {
+        match self {
+            Kind::AttendGqa { cache, .. } => cache,
+            Kind::AttendMla { cache, .. } | Kind::Index { cache, .. } => std::slice::from_mut(cache),
+            _ => &mut [],
+        }
+    }
+
     /// The variant's name, for reports and probes.
     pub fn name(&self) -> &'static str {
         match self {
@@ -352,7 +361,8 @@ pub struct Description {
     pub deals: Vec<DealInfo>,
     /// What a token leaves behind.
     pub caches: Vec<CacheSlot>,
-    /// The value that a draft description takes as hidden state: the stream after the final norm.
+    /// The value that is the hidden state: the stream after the final norm, which a draft description takes; of a stage
+    /// that is not the last, what the next one takes.
     pub hidden: Option<usize>,
 }
 

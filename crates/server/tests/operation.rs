@@ -19,8 +19,15 @@ use util::{Answer, Chain, JSON, Server, Setup, chat};
 /// Says x for ever, to one client at a time.
 fn endless(queue: usize, options: Options) -> Server {
     let chain = Chain::new(&[]);
-    let limits =
-        Limits { vocab: chain.vocab(), rows: 32, blocks: 1024, context: 65_536, width: 1, drafts: false };
+    let limits = Limits {
+        vocab: chain.vocab(),
+        rows: 32,
+        blocks: 1024,
+        context: 65_536,
+        width: 1,
+        drafts: false,
+        takes: 0,
+    };
     // Slowly enough that a request of 60,000 tokens outlives its test.
     let next = |_, _| {
         std::thread::sleep(Duration::from_micros(100));
@@ -181,7 +188,7 @@ impl Executor for Breaks {
 
 /// What a server comes to whose executor breaks after so many steps.
 fn life(steps: usize, fault: Option<&str>) -> (Result<(), serve::Error>, Phase) {
-    let limits = Limits { vocab: 300, rows: 8, blocks: 8, context: 64, width: 1, drafts: false };
+    let limits = Limits { vocab: 300, rows: 8, blocks: 8, context: 64, width: 1, drafts: false, takes: 0 };
     let (tell, told) = std::sync::mpsc::channel();
     let fault = fault.map(str::to_owned);
     let load = move |gate: &shardwright_server::gate::Gate| {

@@ -5,7 +5,9 @@ mod commands;
 mod compare;
 mod gpu;
 mod hub;
+mod memory;
 mod progress;
+mod stages;
 mod steps;
 mod table;
 mod wire;
@@ -13,6 +15,7 @@ mod wire;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
+use wire::{BackendArgs, ModelArgs};
 
 /// Runs GGUF-quantized giants tensor-parallel, and proves its answers right.
 #[derive(Parser)]
@@ -79,7 +82,25 @@ fn main() -> ExitCode {
     }
 }
 
+/// The commands that run in stages: what a later stage needs of their flags.
+fn staged(command: &Command) -> Option<(&ModelArgs, &BackendArgs)> {
+    match command {
+        Command::Run(a) => Some((&a.model, &a.backend)),
+        Command::Serve(a) => Some((&a.model, &a.backend)),
+        Command::Eval(a) => Some((&a.model, &a.backend)),
+        Command::Logits(a) => Some((&a.model, &a.backend)),
+        Command::Generate(a) => Some((&a.model, &a.backend)),
+        _ => None,
+    }
+}
+
 fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
+    if let Some((model, backend)) = staged(&command)
+        && let Some(place) = backend.stages.later_place()?
+    {
+        stages::work(model, backend, &place)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     match command {
         Command::Run(a) => return commands::run::run(&a),
         Command::Serve(a) => return commands::serve::run(*a),

@@ -2,18 +2,19 @@
 
 use crate::gpu;
 use crate::hub;
-use crate::table::bytes;
+use crate::memory::Needs;
+use crate::stages::{self, StageArgs};
 use anyhow::{Context, anyhow, bail};
 use shardwright_cpu::{Activations, CpuExecutor, CpuOptions};
 use shardwright_cuda::CudaOptions;
 use shardwright_gguf::{Reader, Value};
 use shardwright_hub::Wanted;
 use shardwright_model::arch;
-use shardwright_model::budget::{Demand, Held};
+use shardwright_model::budget::Demand;
 use shardwright_model::exec::{BLOCK, Executor, Ranks, Wire};
 use shardwright_model::hyper::{Hyper, Options, Source};
 use shardwright_model::op::Description;
-use shardwright_model::plan::{RankPlan, plan};
+use shardwright_model::plan::{self, RankPlan};
 use shardwright_text::tokenizer::Tokenizer;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -87,12 +88,33 @@ pub(crate) struct BackendArgs {
     /// Start even if the model does not seem to fit into memory.
     #[arg(long)]
     no_memory_check: bool,
+    #[command(flatten)]
+    pub(crate) stages: StageArgs,
 }
 
 impl BackendArgs {
     /// The same, but one rank, exact, on the CPU: what others are compared with.
     pub(crate) fn reference(&self) -> BackendArgs {
-        BackendArgs { tp: 1, activations: None, device: Device::Cpu, ..self.clone() }
+        let stages = StageArgs::default();
+        BackendArgs { tp: 1, activations: None, device: Device::Cpu, stages, ..self.clone() }
+    }
+
+    /// Ranks to cut the model, or a stage of it, over.
+    pub(crate) fn tp(&self) -> usize {
+        self.tp as usize
+    }
+
+    /// More threads than cores would only wait for each other.
+    pub(crate) fn threads(&self) -> usize {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        match self.threads.map(|n| n as usize) {
+            Some(n) if n > cores => {
+                log::info!("{cores} threads instead of {n}: there are no more cores");
+                cores
+            }
+            Some(n) => n,
+            None => cores,
+        }
     }
 
     /// The same, but fast unless told otherwise.
@@ -105,7 +127,7 @@ impl BackendArgs {
         self.activations() != Activations::F32 || self.tp > 1 && self.ranks().wire == Wire::Bf16
     }
 
-    fn ranks(&self) -> Ranks {
+    pub(crate) fn ranks(&self) -> Ranks {
         let wire = match self.allreduce_type {
             None | Some(WireType::F32) => Wire::F32,
             Some(WireType::Bf16) => Wire::Bf16,
@@ -389,13 +411,27 @@ impl Opened {
         size: Size,
         tokens: usize,
     ) -> anyhow::Result<Box<dyn Executor>> {
-        let trunk = arch::describe(&self.hyper);
-        let find = |name: &str| self.reader.tensor(name);
-        let plans = plan(&trunk, &find, args.tp as usize).with_context(|| name(&self.reader))?;
         let blocks = tokens.div_ceil(BLOCK);
+        let options = CpuOptions {
+            threads: args.threads(),
+            rows: size.rows,
+            blocks,
+            context: size.context,
+            activations: self.activations(args),
+            ranks: args.ranks(),
+        };
+        if let Some(place) = args.stages.place()? {
+            if let Device::Cuda(_) = args.device {
+                bail!(
+                    "pipeline stages run on the CPU; leave out `--device`, or cut the model over ranks with `--tp`"
+                );
+            }
+            return stages::lead(self, args, options, &place);
+        }
+        let trunk = arch::describe(&self.hyper);
         let on_gpu = |index: u32| {
             let options = self.cuda_options(args, size, blocks)?;
-            let trunk = (&trunk, plans.clone());
+            let trunk = (&trunk, self.plans(&trunk, args)?);
             gpu::executor(index as usize, &self.reader, trunk, &options, !args.no_memory_check)
         };
         match &args.device {
@@ -413,28 +449,39 @@ impl Opened {
         if self.dummy {
             bail!("a dummy model's weights are made up on a GPU; add `--device cuda`");
         }
-        let needs = self.needs(
-            &trunk,
-            &plans,
-            &Demand {
-                context: (blocks * BLOCK) as u64,
-                rows: size.rows as u64,
-                element: size_of::<f32>() as u64,
-            },
-        );
+        self.on_cpu(args, &trunk, options)
+    }
+
+    /// Runs the model, or a stage of it, on the CPU, after seeing that it fits.
+    pub(crate) fn on_cpu(
+        &self,
+        args: &BackendArgs,
+        part: &Description,
+        options: CpuOptions,
+    ) -> anyhow::Result<Box<dyn Executor>> {
+        let plans = self.plans(part, args)?;
+        let demand = Demand {
+            context: (options.blocks * BLOCK) as u64,
+            rows: options.rows as u64,
+            element: size_of::<f32>() as u64,
+        };
+        let needs = Needs::of(&self.reader, part, &plans, &demand);
         log::debug!("{needs}");
         if !args.no_memory_check {
-            needs.check(available_memory())?;
+            needs.check_available()?;
         }
-        let options = CpuOptions {
-            threads: threads(args),
-            rows: size.rows,
-            blocks,
-            context: size.context,
-            activations: self.activations(args),
-            ranks: args.ranks(),
-        };
-        Ok(Box::new(CpuExecutor::new(self.reader.clone(), (&trunk, plans), None, options)?))
+        Ok(Box::new(CpuExecutor::new(self.reader.clone(), (part, plans), None, options)?))
+    }
+
+    fn plans(&self, part: &Description, args: &BackendArgs) -> anyhow::Result<Vec<RankPlan>> {
+        let find = |name: &str| self.reader.tensor(name);
+        plan::plan(part, &find, args.tp()).with_context(|| name(&self.reader))
+    }
+
+    /// The model cut by layer.
+    pub(crate) fn stages(&self, count: usize) -> anyhow::Result<Vec<Description>> {
+        let find = |name: &str| self.reader.tensor(name);
+        plan::stages(&arch::describe(&self.hyper), &find, count).with_context(|| name(&self.reader))
     }
 
     fn activations(&self, args: &BackendArgs) -> Activations {
@@ -469,71 +516,10 @@ impl Opened {
             ranks: args.ranks(),
         })
     }
-
-    /// All ranks together. The weights are mapped: however many ranks read them, they are in memory once.
-    fn needs(&self, trunk: &Description, plans: &[RankPlan], demand: &Demand) -> Needs {
-        let names: BTreeSet<&str> = trunk.weights().map(|w| w.name.as_str()).collect();
-        let tensors = names.iter().filter_map(|name| self.reader.tensor(name));
-        let held = plans.iter().map(|p| Held::of(p, None, demand.element).working(demand));
-        let add = |[a, b]: [u64; 2], [c, d]: [u64; 2]| [a.saturating_add(c), b.saturating_add(d)];
-        let [cache, arena] = held.fold([0, 0], add);
-        Needs { weights: tensors.map(|t| t.bytes).sum(), cache, arena }
-    }
 }
 
 fn list(indices: &[u32]) -> String {
     indices.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
-}
-
-/// More threads than cores would only wait for each other.
-fn threads(args: &BackendArgs) -> usize {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    match args.threads.map(|n| n as usize) {
-        Some(n) if n > cores => {
-            log::info!("{cores} threads instead of {n}: there are no more cores");
-            cores
-        }
-        Some(n) => n,
-        None => cores,
-    }
-}
-
-/// Bytes that a run takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Needs {
-    weights: u64,
-    cache: u64,
-    arena: u64,
-}
-
-impl std::fmt::Display for Needs {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let [weights, cache, arena] = [self.weights, self.cache, self.arena].map(bytes);
-        write!(f, "{weights} of weights, {cache} of cache and {arena} of working memory")
-    }
-}
-
-impl Needs {
-    fn check(&self, available: Option<u64>) -> anyhow::Result<()> {
-        let total = self.weights.saturating_add(self.cache).saturating_add(self.arena);
-        match available {
-            Some(available) if total > available => bail!(
-                "not enough memory: {} needed ({self}), {} available; \
-                 ask for a shorter context with `-c`, or go on anyway with `--no-memory-check`",
-                bytes(total),
-                bytes(available)
-            ),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// What the system can give without swapping; None where it does not say.
-fn available_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib * 1024)
 }
 
 /// Token ids from a file of numbers between white space.
@@ -581,18 +567,5 @@ mod tests {
         for bad in ["cuda:", "cuda:a", "cpu:0", "gpu", ""] {
             check(bad, None);
         }
-    }
-
-    #[test]
-    fn too_little_memory_is_refused_with_all_numbers() {
-        let g = 1_000_000_000;
-        let needs = Needs { weights: 3 * g, cache: 2 * g, arena: g };
-        assert!(needs.check(Some(6 * g)).is_ok());
-        assert!(needs.check(None).is_ok());
-        let text = needs.check(Some(6 * g - 1)).unwrap_err().to_string();
-        for number in ["6.00 GB needed", "3.00 GB of weights", "2.00 GB of cache", "available"] {
-            assert!(text.contains(number), "{text}");
-        }
-        assert!(Needs { weights: u64::MAX, cache: 1, arena: 0 }.check(Some(g)).is_err());
     }
 }

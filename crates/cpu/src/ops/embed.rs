@@ -14,8 +14,8 @@ pub(crate) fn embed(step: &Step<'_>, w: &Stored, out: &mut [f32]) {
     });
 }
 
-/// The trunk's hidden state.
+/// What came with the step: the trunk's hidden state, or that of the stage before.
 pub(crate) fn hidden(step: &Step<'_>, out: &mut [f32]) {
-    let rows = step.batch.draft_hidden.as_ref().expect("a step without hidden rows runs the trunk");
+    let rows = step.batch.hidden.as_ref().expect("the batch is checked");
     out.copy_from_slice(rows);
 }

@@ -340,7 +340,7 @@ pub fn check_draft(name: &str, exec: &mut dyn Executor) {
     let hidden = exec.step(&trunk).unwrap().hidden;
     let width = exec.limits().width;
     let mut draft = step_of(&[(&ids[1..], 0, &TABLE)], Want::Logits);
-    draft.draft_hidden = Some(hidden[..(ids.len() - 1) * width].to_vec());
+    draft.hidden = Some(hidden[..(ids.len() - 1) * width].to_vec());
     let got = logits(&exec.step(&draft).unwrap());
     for (n, at) in gold.ints("pos").into_iter().enumerate() {
         let off = apart(&got[at], gold.at("logits", &[n]));

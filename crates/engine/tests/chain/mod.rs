@@ -124,7 +124,8 @@ impl Chain {
 
     /// An executor with this much room.
     pub(crate) fn executor(&self, rows: usize, blocks: usize, context: usize) -> Box<dyn Executor> {
-        let limits = Limits { vocab: self.texts.len(), rows, blocks, context, width: 1, drafts: false };
+        let limits =
+            Limits { vocab: self.texts.len(), rows, blocks, context, width: 1, drafts: false, takes: 0 };
         let eos = self.ids[EOS.as_bytes()];
         Box::new(Runner { limits, eos, next: self.next.clone(), nan: self.nan, cache: HashMap::new() })
     }

@@ -5,6 +5,7 @@
 mod audit;
 mod deal;
 mod slots;
+mod stages;
 
 use crate::op::*;
 use crate::{Error, Result};
@@ -15,6 +16,7 @@ use std::ops::Range;
 
 pub use audit::audit;
 pub use deal::{Share, Shares, legal_ranks};
+pub use stages::stages;
 
 /// Finds a tensor by name.
 pub type Find<'a> = &'a dyn Fn(&str) -> Option<&'a TensorInfo>;

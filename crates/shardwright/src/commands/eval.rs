@@ -23,9 +23,9 @@ Examples:
   shardwright eval model.gguf --text book.txt --activations q8 --json")]
 pub(crate) struct Args {
     #[command(flatten)]
-    model: ModelArgs,
+    pub(crate) model: ModelArgs,
     #[command(flatten)]
-    backend: BackendArgs,
+    pub(crate) backend: BackendArgs,
     /// A UTF-8 text.
     #[arg(long, value_name = "FILE", required_unless_present = "ids")]
     text: Option<PathBuf>,

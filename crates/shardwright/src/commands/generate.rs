@@ -19,9 +19,9 @@ Examples:
   shardwright generate model.gguf --ids ids.txt -n 64 --tp 4 --json")]
 pub(crate) struct Args {
     #[command(flatten)]
-    model: ModelArgs,
+    pub(crate) model: ModelArgs,
     #[command(flatten)]
-    backend: BackendArgs,
+    pub(crate) backend: BackendArgs,
     /// Text file of token ids between white space.
     #[arg(long, value_name = "FILE")]
     ids: PathBuf,

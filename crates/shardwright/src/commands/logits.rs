@@ -20,9 +20,9 @@ Examples:
   shardwright logits model.gguf --ids ids.txt --out logits.f32 --tp 4 --chunk 7")]
 pub(crate) struct Args {
     #[command(flatten)]
-    model: ModelArgs,
+    pub(crate) model: ModelArgs,
     #[command(flatten)]
-    backend: BackendArgs,
+    pub(crate) backend: BackendArgs,
     /// Text file of token ids between white space.
     #[arg(long, value_name = "FILE")]
     ids: PathBuf,

@@ -34,9 +34,9 @@ Examples:
 Ctrl-C stops the answer; at the prompt of a chat, twice ends the program.")]
 pub(crate) struct Args {
     #[command(flatten)]
-    model: ModelArgs,
+    pub(crate) model: ModelArgs,
     #[command(flatten)]
-    backend: BackendArgs,
+    pub(crate) backend: BackendArgs,
     #[command(flatten)]
     sampling: SamplingArgs,
     /// Answer this and end.

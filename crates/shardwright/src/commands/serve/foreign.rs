@@ -36,6 +36,7 @@ const fn flag(names: &'static [&'static str], takes: Takes, note: &'static str) 
 const RENAMED: &[(&str, &str)] = &[
     ("-tp", "--tp"),
     ("--tensor-parallel-size", "--tp"),
+    ("-pp", "--pipeline-parallel-size"),
     ("-hf", "--hf"),
     ("-hfr", "--hf"),
     ("-np", "--max-num-seqs"),
@@ -69,11 +70,6 @@ const FLAGS: &[Flag] = &[
     flag(&["-cmoe", "--cpu-moe"], Nothing, DEALT),
     flag(&["-ncmoe", "--n-cpu-moe"], Value, DEALT),
     flag(&["--enable-expert-parallel", "-ep"], Nothing, DEALT),
-    flag(
-        &["--pipeline-parallel-size", "-pp"],
-        Only("1"),
-        "every rank computes its part of every layer: use --tp",
-    ),
     flag(
         &["--data-parallel-size", "-dp"],
         Only("1"),
@@ -256,7 +252,11 @@ mod tests {
             &["--gpu-memory-utilization", "--speculative-config"],
         );
         check("x serve m --max_model_len=10", "x serve m --max-model-len=10", &[]);
-        check("x serve m -pp 1 --data_parallel_size=1", "x serve m", &["-pp", "--data-parallel-size"]);
+        check(
+            "x serve m -pp 2 --data_parallel_size=1",
+            "x serve m --pipeline-parallel-size 2",
+            &["--data-parallel-size"],
+        );
     }
 
     #[test]
@@ -265,9 +265,8 @@ mod tests {
             let why = sort(line.split(' ').map(OsString::from).collect()).unwrap_err();
             assert!(why.contains(expected) && why.contains(": "), "{line}: {why}");
         };
-        check("x serve m --pipeline-parallel-size 2", "`--pipeline-parallel-size 2`");
         check("x serve m -dp=4", "`-dp 4`");
-        check("x serve m -pp", "only `1`");
+        check("x serve m -dp", "only `1`");
         check("x serve m --rope-scaling yarn --port 1", "--override-kv");
         check("x serve m --rope-freq-base 1000000", "`--rope-freq-base 1000000`");
     }

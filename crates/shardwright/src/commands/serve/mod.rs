@@ -33,9 +33,9 @@ Flags of vLLM and llama-server that are not listed are taken if they have no wor
 SIGTERM or Ctrl-C ends the server: running answers may finish for a while, a second signal ends them at once.")]
 pub(crate) struct Args {
     #[command(flatten)]
-    model: ModelArgs,
+    pub(crate) model: ModelArgs,
     #[command(flatten)]
-    backend: BackendArgs,
+    pub(crate) backend: BackendArgs,
     #[command(flatten)]
     listen: ListenArgs,
     #[command(flatten)]
