@@ -5,6 +5,7 @@
 
 use crate::generate::Generator;
 pub use crate::options::Options;
+use crate::pager::Pager;
 use crate::request::{Id, Part, Request};
 use crate::stats::Stats;
 use crate::worker::{Event, Worker};
@@ -70,6 +71,7 @@ pub struct Engine {
 pub(crate) struct Shared {
     limits: Limits,
     queue: usize,
+    pager: Pager,
     state: Mutex<State>,
     ended: Condvar,
 }
@@ -139,6 +141,7 @@ impl Engine {
         let shared = Arc::new(Shared {
             limits,
             queue: options.queue,
+            pager: generator.pager().clone(),
             state: Mutex::new(state),
             ended: Condvar::new(),
         });
@@ -178,6 +181,16 @@ impl Engine {
         Stats { waiting: state.waiting(), ..state.stats.clone() }
     }
 
+    /// Would one more request be refused, because too many wait?
+    pub fn is_full(&self) -> bool {
+        self.shared.state().waiting() >= self.shared.queue
+    }
+
+    /// How many tokens of a prompt are in the cache now.
+    pub fn cached(&self, prompt: &[u32]) -> usize {
+        self.shared.pager.known(prompt)
+    }
+
     /// The executor's limits.
     pub fn limits(&self) -> &Limits {
         &self.shared.limits
@@ -194,6 +207,15 @@ impl Engine {
     /// Ends the engine and waits for that: requests that have not begun fail at once, others when `drain` is over.
     /// May be called again with less time.
     pub fn stop(&self, drain: Duration) {
+        self.begin_stop(drain);
+        let mut state = self.shared.state();
+        while state.phase == Phase::Stopping {
+            state = self.shared.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The same without waiting.
+    pub fn begin_stop(&self, drain: Duration) {
         // A century, so that the sum stays within what a clock can tell.
         let drain = drain.min(Duration::from_secs(100 * 365 * 86400));
         let mut state = self.shared.state();
@@ -202,8 +224,5 @@ impl Engine {
         }
         // A thread that has ended needs not be told.
         let _ = self.events.send(Event::Stop(Instant::now() + drain));
-        while state.phase == Phase::Stopping {
-            state = self.shared.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
     }
 }

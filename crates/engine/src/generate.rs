@@ -69,6 +69,11 @@ impl Generator {
         &self.limits
     }
 
+    /// Knows what is cached.
+    pub(crate) fn pager(&self) -> &Pager {
+        &self.scheduler.pager
+    }
+
     /// Is the executor still there?
     ///
     /// # Errors

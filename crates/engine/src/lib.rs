@@ -11,6 +11,7 @@ mod pace;
 pub mod pager;
 pub mod reader;
 mod regex;
+pub mod replicas;
 pub mod request;
 pub mod sample;
 mod scheduler;

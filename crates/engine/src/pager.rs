@@ -127,6 +127,22 @@ impl Pager {
         lease
     }
 
+    /// How many of `tokens`, from the first, a lease would find.
+    pub fn known(&self, tokens: &[u32]) -> usize {
+        self.with(|pool| {
+            let mut parent = 0;
+            let known = tokens.as_chunks().0.iter().take_while(|tokens| {
+                let page =
+                    pool.index.get(&Key { parent, tokens: **tokens }).and_then(|block| pool.pages.get(block));
+                page.is_some_and(|page| {
+                    parent = page.name;
+                    true
+                })
+            });
+            known.count() * BLOCK
+        })
+    }
+
     /// A thread that panicked with the pool in its hand was about to end the engine.
     fn with<T>(&self, f: impl FnOnce(&mut Pool) -> T) -> T {
         f(&mut self.pool.lock().unwrap_or_else(PoisonError::into_inner))

@@ -33,6 +33,26 @@ pub struct Stats {
     pub steps: Histogram,
 }
 
+impl std::iter::Sum for Stats {
+    fn sum<I: Iterator<Item = Stats>>(all: I) -> Stats {
+        all.fold(Stats::default(), |a, b| Stats {
+            running: a.running + b.running,
+            waiting: a.waiting + b.waiting,
+            blocks: a.blocks + b.blocks,
+            blocks_free: a.blocks_free + b.blocks_free,
+            blocks_cached: a.blocks_cached + b.blocks_cached,
+            requests: a.requests + b.requests,
+            prompt_tokens: a.prompt_tokens + b.prompt_tokens,
+            reused_tokens: a.reused_tokens + b.reused_tokens,
+            answer_tokens: a.answer_tokens + b.answer_tokens,
+            non_finite: a.non_finite + b.non_finite,
+            cancelled: a.cancelled + b.cancelled,
+            preemptions: a.preemptions + b.preemptions,
+            steps: a.steps.and(&b.steps),
+        })
+    }
+}
+
 /// Durations, counted by their length.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Histogram {
@@ -50,6 +70,13 @@ impl Histogram {
         let seconds = duration.as_secs_f64();
         self.counts[Self::BOUNDS.partition_point(|bound| *bound < seconds)] += 1;
         self.sum += duration;
+    }
+
+    /// Both together.
+    fn and(mut self, other: &Histogram) -> Histogram {
+        self.counts.iter_mut().zip(other.counts).for_each(|(a, b)| *a += b);
+        self.sum += other.sum;
+        self
     }
 
     /// How many were counted in each class; the last class has no upper end.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const POLL: Duration = Duration::from_millis(5);
 
 /// How often the executor is asked whether it is still there, while there is nothing to do.
-const PULSE: Duration = Duration::from_secs(1);
+const PULSE: Duration = Duration::from_millis(500);
 
 /// What the thread is told.
 pub(crate) enum Event {

@@ -14,7 +14,7 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::IntoResponse;
-use shardwright_engine::engine::Engine;
+use shardwright_engine::replicas::Replicas;
 use shardwright_engine::request::Pooling;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -24,8 +24,8 @@ use utoipa_axum::router::OpenApiRouter;
 /// A model that runs.
 #[derive(Debug)]
 pub struct Service {
-    /// Runs it.
-    pub engine: Engine,
+    /// Run it.
+    pub engine: Replicas,
     /// Knows its words.
     pub model: Model,
     pub(crate) defaults: Defaults,
@@ -59,7 +59,7 @@ impl App {
     }
 
     /// From now on there is a model; the gate is opened apart.
-    pub fn install(&self, engine: Engine, model: Model) {
+    pub fn install(&self, engine: Replicas, model: Model) {
         let Options { defaults, patience, pooling, .. } = self.options.clone();
         // A second one would be our own fault, and changes nothing.
         let _ = self.service.set(Arc::new(Service { engine, model, defaults, patience, pooling }));

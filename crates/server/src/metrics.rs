@@ -57,6 +57,11 @@ struct Answered {
     status: u16,
 }
 
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct Replica {
+    replica: usize,
+}
+
 type Number = Gauge<f64, AtomicU64>;
 
 /// All numbers of a server.
@@ -66,6 +71,8 @@ pub(crate) struct Metrics {
     running: Number,
     waiting: Number,
     cache: Number,
+    /// Of each replica, where there are several: running, waiting, share of the cache.
+    replicas: [Family<Replica, Number>; 3],
     prompt_tokens: Counter,
     reused_tokens: Counter,
     answer_tokens: Counter,
@@ -108,6 +115,11 @@ impl Metrics {
             ),
             waiting: n.add("num_requests_waiting", "Requests that wait for their turn", Number::default()),
             cache: n.add("kv_cache_usage_perc", "Share of cache blocks in use, 0 to 1", Number::default()),
+            replicas: [
+                n.add("replica_requests_running", "The same of one replica", Family::default()),
+                n.add("replica_requests_waiting", "The same of one replica", Family::default()),
+                n.add("replica_kv_cache_usage_perc", "The same of one replica", Family::default()),
+            ],
             prompt_tokens: n.add("prompt_tokens", "Tokens of prompts", Counter::default()),
             reused_tokens: n.add(
                 "prefix_cache_hits",
@@ -152,12 +164,17 @@ impl Metrics {
         self.http.get_or_create(&Answered { handler, method, status }).inc();
     }
 
-    /// The exposition, with the engine's own numbers if it runs.
-    pub(crate) fn text(&self, stats: Option<&Stats>) -> String {
-        if let Some(s) = stats {
-            self.running.set(s.running as f64);
-            self.waiting.set(s.waiting as f64);
-            self.cache.set(1.0 - s.blocks_free as f64 / (s.blocks as f64).max(1.0));
+    /// The exposition, with the numbers of the engines that run.
+    pub(crate) fn text(&self, replicas: &[Stats]) -> String {
+        let gauges = |s: &Stats| {
+            let used = 1.0 - s.blocks_free as f64 / (s.blocks as f64).max(1.0);
+            [s.running as f64, s.waiting as f64, used]
+        };
+        if !replicas.is_empty() {
+            let s: &Stats = &replicas.iter().cloned().sum();
+            [&self.running, &self.waiting, &self.cache].iter().zip(gauges(s)).for_each(|(g, n)| {
+                g.set(n);
+            });
             let sums = [
                 (&self.prompt_tokens, s.prompt_tokens),
                 (&self.reused_tokens, s.reused_tokens),
@@ -167,6 +184,11 @@ impl Metrics {
                 (&self.preemptions, s.preemptions),
             ];
             sums.iter().for_each(|(counter, sum)| counter.inner().store(*sum, Ordering::Relaxed));
+        }
+        for (replica, s) in replicas.iter().enumerate().filter(|_| replicas.len() > 1) {
+            for (family, n) in self.replicas.iter().zip(gauges(s)) {
+                family.get_or_create(&Replica { replica }).set(n);
+            }
         }
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("a text takes everything");
@@ -269,7 +291,7 @@ mod tests {
         drop(watch);
         drop(Watch::new(&metrics, 1));
         let stats = Stats { blocks: 4, blocks_free: 1, prompt_tokens: 7, ..Stats::default() };
-        let text = metrics.text(Some(&stats));
+        let text = metrics.text(&[stats]);
         for line in [
             r#"shardwright:request_success_total{model_name="demo",finished_reason="length"} 1"#,
             r#"shardwright:request_success_total{model_name="demo",finished_reason="abort"} 1"#,
@@ -281,11 +303,27 @@ mod tests {
     }
 
     #[test]
+    fn replicas_are_added_and_told_apart() {
+        let metrics = Metrics::new("shardwright", "demo");
+        let stats = |running, blocks_free| Stats { running, blocks: 4, blocks_free, ..Stats::default() };
+        let text = metrics.text(&[stats(1, 4), stats(2, 0)]);
+        for line in [
+            r#"shardwright:num_requests_running{model_name="demo"} 3.0"#,
+            r#"shardwright:kv_cache_usage_perc{model_name="demo"} 0.5"#,
+            r#"shardwright:replica_requests_running{model_name="demo",replica="1"} 2.0"#,
+            r#"shardwright:replica_kv_cache_usage_perc{model_name="demo",replica="0"} 0.0"#,
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+        }
+        assert!(!Metrics::new("x", "demo").text(&[stats(1, 4)]).contains("replica=\""));
+    }
+
+    #[test]
     fn the_dashboard_asks_for_what_is_there() {
         let metrics = Arc::new(Metrics::new("shardwright", "demo"));
         Watch::new(&metrics, 1).done(Finish::Stop);
         metrics.answered("/", "GET", 200);
-        let text = metrics.text(Some(&Stats::default()));
+        let text = metrics.text(&[Stats::default()]);
         let names: Vec<&str> =
             text.lines().filter_map(|l| l.strip_prefix("shardwright:")?.split('{').next()).collect();
         let dashboard = include_str!("../../../deploy/grafana.json");

@@ -1,12 +1,14 @@
 //! For those who run the server: is it well, what is it, how much does it do.
 
-use crate::app::Shared;
+use crate::app::{Service, Shared};
 use crate::gate::Phase;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use shardwright_engine::engine::Engine;
+use std::sync::Arc;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -80,7 +82,8 @@ async fn version(State(app): State<Shared>) -> Response {
 #[utoipa::path(get, path = "/metrics", tag = "operation",
     responses((status = 200, body = String, content_type = "application/openmetrics-text")))]
 async fn metrics(State(app): State<Shared>) -> Response {
-    let stats = app.service().map(|service| service.engine.stats());
+    let stats = |service: &Arc<Service>| service.engine.all().iter().map(Engine::stats).collect::<Vec<_>>();
+    let stats = app.service().map(stats).unwrap_or_default();
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, kind)], app.metrics.text(stats.as_ref())).into_response()
+    ([(header::CONTENT_TYPE, kind)], app.metrics.text(&stats)).into_response()
 }

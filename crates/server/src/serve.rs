@@ -6,6 +6,7 @@ use crate::host::{self, Host};
 use crate::model::Model;
 use crate::options::Options;
 use shardwright_engine::engine::{Engine, Flow, Sink};
+use shardwright_engine::replicas::Replicas;
 use shardwright_engine::request::{Part, Request};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,11 +19,14 @@ const PULSE: Duration = Duration::from_millis(200);
 /// Time for the last bytes to leave, after all answers are over.
 const GOODBYE: Duration = Duration::from_millis(1500);
 
+/// For so long a service that broke still says why, to those who ask about its health.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// What loading a model comes to.
 #[derive(Debug)]
 pub struct Loaded {
-    /// Runs it.
-    pub engine: Engine,
+    /// Run it.
+    pub engine: Replicas,
     /// Knows its words.
     pub model: Model,
     /// What is wrong with it, if it did not pass a test: the service then stays closed and says so.
@@ -112,6 +116,9 @@ async fn live(
     tokio::select! {
         why = failure(&engine) => {
             app.gate.advance(Phase::Failed(why.clone()));
+            // replicas that could go on do not: half a service is worse than none
+            let _ = tokio::task::spawn_blocking(move || engine.stop(Duration::ZERO)).await;
+            tokio::time::sleep(LAST_WORDS).await;
             return Err(Error::Engine(why));
         }
         () = signals.next() => {}
@@ -132,11 +139,11 @@ async fn run_load(
 }
 
 /// Opens the service once a real token has been computed; else says why it stays closed.
-pub async fn open(app: &App, engine: &Engine, fault: Option<String>) {
+pub async fn open(app: &App, engine: &Replicas, fault: Option<String>) {
     app.gate.testing();
     let fault = match fault {
         Some(fault) => Some(fault),
-        None => first_token(engine).await.err(),
+        None => first_tokens(engine).await.err(),
     };
     match fault {
         None => {
@@ -165,6 +172,13 @@ impl Sink for Last {
     }
 }
 
+async fn first_tokens(engine: &Replicas) -> Result<(), String> {
+    for replica in engine.all() {
+        first_token(replica).await?;
+    }
+    Ok(())
+}
+
 async fn first_token(engine: &Engine) -> Result<(), String> {
     let request = Request { max_tokens: Some(1), ..Request::new(vec![0]) };
     let (tell, told) = oneshot::channel();
@@ -175,7 +189,7 @@ async fn first_token(engine: &Engine) -> Result<(), String> {
 }
 
 /// Returns when the engine has failed.
-async fn failure(engine: &Engine) -> String {
+async fn failure(engine: &Replicas) -> String {
     loop {
         if let Some(why) = engine.failed() {
             return why;
@@ -185,7 +199,7 @@ async fn failure(engine: &Engine) -> String {
 }
 
 /// Lets running answers end within the grace; a second signal ends them at once.
-async fn drain(app: &App, engine: &Engine, signals: &mut Signals) -> Result<(), Error> {
+async fn drain(app: &App, engine: &Replicas, signals: &mut Signals) -> Result<(), Error> {
     app.gate.advance(Phase::Draining);
     let grace = app.options.grace;
     let running = engine.stats().running;

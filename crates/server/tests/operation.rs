@@ -198,7 +198,7 @@ fn life(steps: usize, fault: Option<&str>) -> (Result<(), serve::Error>, Phase) 
             [256],
             engine::Options::default(),
         );
-        Ok(Loaded { engine: engine.unwrap(), model: util::model(&Chain::new(&[]), 64), fault })
+        Ok(Loaded { engine: engine.unwrap().into(), model: util::model(&Chain::new(&[]), 64), fault })
     };
     let options = Options { port: 0, ..Options::default() };
     let running = std::thread::spawn(move || serve(options, |_| (), load));
@@ -223,6 +223,34 @@ fn a_broken_executor_ends_the_server() {
         "{result:?}"
     );
     assert!(matches!(phase, Phase::Failed(_)), "{phase:?}");
+}
+
+#[test]
+fn replicas_are_one_service() {
+    let chain = Chain::new(&[]).script("A", &[b"some", b" words"]);
+    let executors = (0..2).map(|_| chain.executor(32, 64, 512)).collect();
+    let server = Server::on_all(executors, &chain, Setup::default());
+    // the first token of each was tested
+    assert!(server.engine.all().iter().all(|e| e.stats().requests == 1));
+    let said = |text: &str| {
+        let answer = server.chat(text, json!({}));
+        let answer = answer.json();
+        let found = answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap();
+        (answer["choices"][0]["message"]["content"].as_str().unwrap().to_owned(), found)
+    };
+    let long = |letter: &str| letter.repeat(100) + "A";
+    let begun = |letter| said(&long(letter));
+    for letter in ["x", "y", "z", "w"] {
+        assert_eq!(begun(letter), ("some words".into(), 0));
+    }
+    for letter in ["w", "x", "z", "y"] {
+        assert_eq!(begun(letter), ("some words".into(), 64));
+    }
+    assert!(server.engine.all().iter().all(|e| e.stats().requests == 5));
+    let metrics = server.get("/metrics").text;
+    for part in ["num_requests_running{model_name=", "replica=\"0\"", "replica=\"1\""] {
+        assert!(metrics.contains(part), "{metrics}");
+    }
 }
 
 #[test]

@@ -34,6 +34,12 @@ impl Needs {
         Needs { weights: tensors.map(|t| t.bytes).sum(), cache, arena }
     }
 
+    /// Of so many replicas, which share the weights.
+    pub(crate) fn times(self, replicas: usize) -> Needs {
+        let [cache, arena] = [self.cache, self.arena].map(|bytes| bytes.saturating_mul(replicas as u64));
+        Needs { cache, arena, ..self }
+    }
+
     /// # Errors
     /// There is not so much.
     pub(crate) fn check_available(&self) -> anyhow::Result<()> {

@@ -90,6 +90,9 @@ pub(crate) struct BackendArgs {
     no_memory_check: bool,
     #[command(flatten)]
     pub(crate) stages: StageArgs,
+    /// How many models share the host.
+    #[arg(skip = 1usize)]
+    replicas: usize,
 }
 
 impl BackendArgs {
@@ -97,6 +100,30 @@ impl BackendArgs {
     pub(crate) fn reference(&self) -> BackendArgs {
         let stages = StageArgs::default();
         BackendArgs { tp: 1, activations: None, device: Device::Cpu, stages, ..self.clone() }
+    }
+
+    /// The same for one of `count` replicas: its share of the GPUs, or of the host's cores.
+    pub(crate) fn replica(&self, at: usize, count: usize) -> anyhow::Result<BackendArgs> {
+        if count == 1 {
+            return Ok(self.clone());
+        }
+        if self.stages.place()?.is_some() {
+            bail!(
+                "--replicas and --pipeline-parallel-size do not go together: start a server for each replica"
+            );
+        }
+        let device = match &self.device {
+            Device::Cuda(all) if all.len() > 1 && all.len() % count > 0 => {
+                bail!("{} GPUs do not go around {count} replicas", all.len())
+            }
+            Device::Cuda(all) if all.len() > 1 => {
+                let each = all.len() / count;
+                Device::Cuda(all[at * each..][..each].to_vec())
+            }
+            other => other.clone(),
+        };
+        let threads = Some((self.threads() / count).max(1) as u32);
+        Ok(BackendArgs { device, threads, replicas: count, ..self.clone() })
     }
 
     /// Ranks to cut the model, or a stage of it, over.
@@ -465,7 +492,7 @@ impl Opened {
             rows: options.rows as u64,
             element: size_of::<f32>() as u64,
         };
-        let needs = Needs::of(&self.reader, part, &plans, &demand);
+        let needs = Needs::of(&self.reader, part, &plans, &demand).times(args.replicas);
         log::debug!("{needs}");
         if !args.no_memory_check {
             needs.check_available()?;

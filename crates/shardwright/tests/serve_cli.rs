@@ -103,6 +103,56 @@ fn o5_running_answers_end_and_so_does_the_process() {
 }
 
 #[test]
+fn replicas_answer_as_one() {
+    let file = model("glm-dsa-share-bf16");
+    let ask = |flags: &[&str]| {
+        let server = Server::start(&[&[file.as_str()], flags].concat());
+        server.wait_until_ready();
+        let body = |n: usize| {
+            format!(
+                r#"{{"prompt": [{}], "max_tokens": 8, "temperature": 0, "ignore_eos": true, "return_token_ids": true}}"#,
+                vec![n.to_string(); 70].join(", ")
+            )
+        };
+        let text = |n| {
+            let answer = server.ask("POST /v1/completions", &body(n));
+            assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+            let json: serde_json::Value =
+                serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+            let cached = json["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap();
+            (json["choices"][0].clone(), cached)
+        };
+        let all: Vec<_> = [3, 4, 5, 3, 4, 5].into_iter().map(text).collect();
+        let metrics = server.ask("GET /metrics", "");
+        server.signal();
+        assert_eq!(server.end().0, Some(0));
+        (all, metrics.matches("replica_requests_running{").count())
+    };
+    let (one, two) = (ask(&[]), ask(&["--replicas", "2", "--tp", "2"]));
+    assert_eq!((one.1, two.1), (0, 2));
+    assert_eq!(two.0.iter().map(|a| a.1).collect::<Vec<_>>(), [0, 0, 0, 64, 64, 64]);
+    for (one, two) in one.0.iter().zip(&two.0) {
+        assert_eq!(one.0["text"], two.0["text"]);
+    }
+    let why = fails(
+        &[
+            "serve",
+            &file,
+            "--port",
+            "0",
+            "--replicas",
+            "2",
+            "--pipeline-parallel-size",
+            "2",
+            "--node-rank",
+            "0",
+        ],
+        1,
+    );
+    assert!(why.contains("do not go together"), "{why}");
+}
+
+#[test]
 fn o4_a_failed_load_ends_the_process() {
     let why = fails(&["serve", "no-such-file.gguf", "--port", "0"], 1);
     assert!(why.contains("no-such-file.gguf"), "{why}");

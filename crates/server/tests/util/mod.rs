@@ -7,6 +7,7 @@ mod chain;
 pub(crate) use chain::Chain;
 use serde_json::{Map, Value, json};
 use shardwright_engine::engine::{self, Engine};
+use shardwright_engine::replicas::Replicas;
 use shardwright_model::exec::Executor;
 use shardwright_server::app::{App, Shared};
 use shardwright_server::host::Host;
@@ -78,7 +79,7 @@ pub(crate) fn j2() -> Server {
 /// A server that runs until it is dropped.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
-    pub(crate) engine: Engine,
+    pub(crate) engine: Replicas,
     pub(crate) app: Shared,
     runtime: Option<Runtime>,
     host: Option<Host>,
@@ -92,15 +93,22 @@ impl Server {
 
     /// On another executor with the chain's vocabulary.
     pub(crate) fn on(executor: Box<dyn Executor>, chain: &Chain, setup: Setup) -> Server {
+        Server::on_all(vec![executor], chain, setup)
+    }
+
+    /// On several executors side by side.
+    pub(crate) fn on_all(executors: Vec<Box<dyn Executor>>, chain: &Chain, setup: Setup) -> Server {
         let tokenizer = chain.tokenizer();
-        let context = executor.limits().context;
-        let ends = tokenizer.end_tokens().iter().copied();
-        let engine = Engine::start(
-            executor,
-            ends,
-            engine::Options { queue: setup.queue, sequences: setup.sequences, ..engine::Options::default() },
-        )
-        .unwrap();
+        let context = executors[0].limits().context;
+        let start = |executor| {
+            let options = engine::Options {
+                queue: setup.queue,
+                sequences: setup.sequences,
+                ..engine::Options::default()
+            };
+            Engine::start(executor, tokenizer.end_tokens().iter().copied(), options).unwrap()
+        };
+        let engine = Replicas::new(executors.into_iter().map(start).collect()).unwrap();
         let template = ChatTemplate::from_source(setup.template).unwrap();
         let model =
             Model::new(Parts { template: Some(template), syntax: setup.syntax, ..parts(chain, context) });

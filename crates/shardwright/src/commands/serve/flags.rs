@@ -95,6 +95,11 @@ pub(super) struct SizeArgs {
     #[arg(short, long = "max-num-batched-tokens", visible_aliases = ["batch-size", "ubatch-size"], value_name = "N", default_value_t = 128,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) batch: u32,
+    /// Copies of the model that run side by side, each with a cache and limits of its own. A request goes where its beginning
+    /// is cached, else where the least is to do.
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(super) replicas: u32,
     /// Test what is computed before anybody is served.
     #[arg(long, value_name = "on|off", default_value = "on")]
     pub(super) self_test: SelfTest,

@@ -37,6 +37,8 @@ const RENAMED: &[(&str, &str)] = &[
     ("-tp", "--tp"),
     ("--tensor-parallel-size", "--tp"),
     ("-pp", "--pipeline-parallel-size"),
+    ("-dp", "--replicas"),
+    ("--data-parallel-size", "--replicas"),
     ("-hf", "--hf"),
     ("-hfr", "--hf"),
     ("-np", "--max-num-seqs"),
@@ -70,11 +72,6 @@ const FLAGS: &[Flag] = &[
     flag(&["-cmoe", "--cpu-moe"], Nothing, DEALT),
     flag(&["-ncmoe", "--n-cpu-moe"], Value, DEALT),
     flag(&["--enable-expert-parallel", "-ep"], Nothing, DEALT),
-    flag(
-        &["--data-parallel-size", "-dp"],
-        Only("1"),
-        "one process serves one copy of the model: start more of them",
-    ),
     flag(&["--rope-scaling"], Only("none"), ROPE),
     flag(&["--rope-scale", "--rope-freq-base", "--rope-freq-scale", "--yarn-orig-ctx"], Only("0"), ROPE),
     flag(&["--moe-backend", "--all2all-backend"], Value, BACKEND),
@@ -253,9 +250,9 @@ mod tests {
         );
         check("x serve m --max_model_len=10", "x serve m --max-model-len=10", &[]);
         check(
-            "x serve m -pp 2 --data_parallel_size=1",
-            "x serve m --pipeline-parallel-size 2",
-            &["--data-parallel-size"],
+            "x serve m -pp 2 --data_parallel_size=3",
+            "x serve m --pipeline-parallel-size 2 --replicas=3",
+            &[],
         );
     }
 
@@ -265,8 +262,7 @@ mod tests {
             let why = sort(line.split(' ').map(OsString::from).collect()).unwrap_err();
             assert!(why.contains(expected) && why.contains(": "), "{line}: {why}");
         };
-        check("x serve m -dp=4", "`-dp 4`");
-        check("x serve m -dp", "only `1`");
+        check("x serve m --rope-scaling", "only `none`");
         check("x serve m --rope-scaling yarn --port 1", "--override-kv");
         check("x serve m --rope-freq-base 1000000", "`--rope-freq-base 1000000`");
     }

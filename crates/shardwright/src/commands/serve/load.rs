@@ -4,6 +4,7 @@ use super::flags::{ChatArgs, SelfTest, SizeArgs};
 use crate::wire::{BackendArgs, ModelArgs, Opened, Size, name, tokenizer};
 use anyhow::{Context, bail};
 use shardwright_engine::engine::Engine;
+use shardwright_engine::replicas::Replicas;
 use shardwright_engine::selftest;
 use shardwright_model::exec::Executor;
 use shardwright_server::gate::Gate;
@@ -47,16 +48,17 @@ impl Plan {
             bail!("--cache-tokens {tokens} is less than one sequence of {context} tokens may need");
         }
         let rows = (self.size.batch as usize).min(tokens);
-        let mut executor = opened.executor_for_many(&self.backend.fast(), Size { context, rows }, tokens)?;
-        let fault = match self.size.self_test {
-            SelfTest::Off => None,
-            SelfTest::On => {
+        let (count, mut engines, mut fault) = (self.size.replicas as usize, vec![], None);
+        for at in 0..count {
+            let backend = self.backend.fast().replica(at, count)?;
+            let mut executor = opened.executor_for_many(&backend, Size { context, rows }, tokens)?;
+            if self.size.self_test == SelfTest::On && fault.is_none() {
                 gate.testing();
-                test(&mut *executor, &tokenizer)?
+                fault = test(&mut *executor, &tokenizer)?;
             }
-        };
-        let ends = tokenizer.end_tokens().iter().copied();
-        let engine = Engine::start(executor, ends, self.size.engine())?;
+            let ends = tokenizer.end_tokens().iter().copied();
+            engines.push(Engine::start(executor, ends, self.size.engine())?);
+        }
         let model = Model::new(Parts {
             names: self.names.clone(),
             tokenizer: tokenizer.clone(),
@@ -66,7 +68,7 @@ impl Plan {
             vocab: opened.hyper.vocab,
             kwargs: self.chat.chat_template_kwargs.clone().unwrap_or_default(),
         });
-        Ok(Loaded { engine, model, fault })
+        Ok(Loaded { engine: Replicas::new(engines)?, model, fault })
     }
 
     fn template(&self, opened: &Opened) -> anyhow::Result<Option<ChatTemplate>> {
