@@ -165,8 +165,8 @@ fn flags_of_serve_that_make_no_sense() {
     usage(&["--seed", "many"], "-1 for another each time");
     usage(&["--max-model-len", "32q"], "32k (32,000)");
     usage(&["-c", "-2"], "32k (32,000)");
-    usage(&["--pipeline-parallel-size", "2"], "only `1`");
-    usage(&["-dp", "2"], "only `1`");
+    usage(&["-pp", "0"], "--pipeline-parallel-size");
+    usage(&["-dp", "0"], "--replicas");
     usage(&["--rope-scaling", "yarn"], "as the file says");
 }
 
