@@ -92,8 +92,9 @@ impl Worker {
                 return Ok(());
             }
             let replies = self.generator.step()?;
-            replies.into_iter().for_each(|reply| self.deliver(reply));
+            // who hears that an answer is over finds its place free
             self.publish();
+            replies.into_iter().for_each(|reply| self.deliver(reply));
         }
         Ok(())
     }
