@@ -13,7 +13,7 @@ use crate::arena::Shared;
 use crate::device::Device;
 use crate::found::{Found, merged};
 use crate::load::Loader;
-use crate::lower::Choices;
+use crate::lower::{Choices, Tier};
 use crate::machine::{Form, Machine};
 use crate::step::StepLayout;
 use crate::{Error, Result, start};
@@ -39,23 +39,32 @@ pub struct CudaOptions {
     pub recorded: Vec<u32>,
     /// How ranks are summed and compared.
     pub ranks: Ranks,
+    /// Values of no more elements are rounded by each block that reads them, wider ones by those that write them.
+    pub narrow: usize,
 }
 
 impl CudaOptions {
+    /// So narrow is a value that reading it again costs less than a launch that waits for it.
+    pub const NARROW: usize = 2560;
+
     /// Bytes of a cache element.
     pub(crate) fn element(&self) -> usize {
         if self.fast { 2 } else { 4 }
     }
 
-    /// What each tile's program is made for, the smallest first.
-    pub(crate) fn choices(&self) -> Vec<Choices> {
+    /// What each program is made for: the smallest tile first, of one tile the short tier first.
+    pub(crate) fn choices(&self, plans: &[RankPlan]) -> Vec<Choices> {
         let mut tiles = self.tiles.clone();
         tiles.sort_unstable();
         let layout = StepLayout::new(self.rows, self.context);
-        let CudaOptions { context, fast, fuse, ranks, .. } = *self;
+        let CudaOptions { context, fast, fuse, narrow, ranks, .. } = *self;
         // what is hashed is a program of its own
         let ranks = Ranks { check: false, ..ranks };
-        tiles.into_iter().map(|tile| Choices { layout, context, fast, tile, fuse, ranks }).collect()
+        let choice = |tile| {
+            let tiers = Tier::of(plans, context).iter();
+            tiers.map(move |tier| Choices { layout, context, fast, tile, fuse, ranks, tier: *tier, narrow })
+        };
+        tiles.into_iter().flat_map(choice).collect()
     }
 }
 
@@ -148,7 +157,10 @@ impl CudaExecutor {
             None => &mut self.trunk,
         };
         match probe {
-            None => machine.run(device, batch.rows(), form)?,
+            None => {
+                let last = batch.positions.iter().max().map_or(0, |last| *last as usize);
+                machine.run(device, [batch.rows(), last], form)?;
+            }
             Some(probe) => machine.show(device, &mut self.shared, [batch.rows(), wanted.len()], probe)?,
         }
         let told = self.shared.report.read(device, batch.rows(), form.watched)?;

@@ -1,9 +1,13 @@
-//! Which neighbouring ops become one kernel. The list of ops without this is the reference.
+//! Which ops become one kernel, or some few. The list of ops without this is the reference.
+
+mod block;
 
 use std::collections::{HashMap, HashSet};
 
 use shardwright_model::op::Kind;
 use shardwright_model::plan::{LocalOp, Place, RankPlan};
+
+pub(crate) use block::{Block, Gqa, Indexer, Made, Mla, Moe, Shared};
 
 /// What was found to fuse.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -12,8 +16,12 @@ pub(crate) struct Fused {
     pub(crate) swallowed: Vec<bool>,
     /// Norms that first add to the stream: the stream as it was, and one or two values added to it.
     pub(crate) residuals: HashMap<usize, Vec<Place>>,
+    /// Of them, those that the last block of an op's last launch does, by that op.
+    pub(crate) next: HashMap<usize, usize>,
     /// Gate and up projections that end with `silu(a) * b`, which the next op would make.
     pub(crate) gated: HashSet<usize>,
+    /// Runs of ops that are made as one, by the first of them.
+    pub(crate) blocks: HashMap<usize, Block>,
 }
 
 impl Fused {
@@ -22,22 +30,41 @@ impl Fused {
         Fused { swallowed: vec![false; ops], ..Fused::default() }
     }
 
-    /// All rules. What goes over the ranks' sums holds for one rank only.
-    pub(crate) fn of(plans: &[RankPlan]) -> Fused {
+    /// All rules. What goes over the ranks' sums holds for one rank only. `few` rows are quickly normed by one block.
+    pub(crate) fn of(plans: &[RankPlan], few: bool) -> Fused {
         let ops = &plans[0].ops;
         let mut fused = Fused::none(ops.len());
+        for block in block::all(ops) {
+            fused.swallowed[block.first() + 1..=block.last()].fill(true);
+            fused.blocks.insert(block.first(), block);
+        }
         for at in 0..ops.len() {
-            if let ([_], Some((first, places))) = (plans, residual(ops, at)) {
-                fused.swallowed[first..at].fill(true);
-                fused.residuals.insert(at, places);
-            }
-            // ranks of unequal shares keep their values in different places
-            if plans.iter().all(|p| gated(&p.ops, at)) {
+            if !fused.inside(at) && gated(ops, at) {
                 fused.swallowed[at + 1] = true;
                 fused.gated.insert(at);
             }
+            if let ([_], Some((first, places))) = (plans, residual(ops, at, &fused)) {
+                fused.swallowed[first..at].fill(true);
+                if few && places.len() == 2 && fused.ends_with_a_matrix(ops, first - 1) {
+                    fused.swallowed[at] = true;
+                    fused.next.insert(first - 1, at);
+                }
+                fused.residuals.insert(at, places);
+            }
         }
         fused
+    }
+
+    /// Is an op part of a block?
+    fn inside(&self, at: usize) -> bool {
+        self.blocks.values().any(|b| (b.first()..=b.last()).contains(&at))
+    }
+
+    /// Can the last launch of what ends at op `at` go on with the norm of its output?
+    fn ends_with_a_matrix(&self, ops: &[LocalOp], at: usize) -> bool {
+        let moe = self.blocks.values().any(|b| matches!(b, Block::Moe(_)) && b.last() == at);
+        let alone = matches!(ops[at].kind, Kind::Linear { .. }) && ops[at].outputs.len() == 1;
+        moe || alone && !self.inside(at)
     }
 }
 
@@ -47,7 +74,7 @@ fn uses(ops: &[LocalOp], value: usize) -> usize {
 }
 
 /// `norm(x + sum(a))` or `norm(x + sum(a + b))`, ending at op `at`: the first op of it, and `[x, a]` or `[x, a, b]`.
-fn residual(ops: &[LocalOp], at: usize) -> Option<(usize, Vec<Place>)> {
+fn residual(ops: &[LocalOp], at: usize, fused: &Fused) -> Option<(usize, Vec<Place>)> {
     let Kind::RmsNorm { width, .. } = ops[at].kind else { return None };
     let [sum, add] = [at.checked_sub(2)?, at - 1].map(|i| &ops[i]);
     let joined = add.kind == Kind::Add && sum.kind == Kind::Sum;
@@ -57,7 +84,7 @@ fn residual(ops: &[LocalOp], at: usize) -> Option<(usize, Vec<Place>)> {
         return None;
     }
     let stream = add.inputs[0];
-    let before = at.checked_sub(3).map(|i| &ops[i]);
+    let before = at.checked_sub(3).filter(|i| !fused.swallowed[*i]).map(|i| &ops[i]);
     let both = before.filter(|b| b.kind == Kind::Add && b.outputs[0].value == sum.inputs[0].value && once(b));
     Some(match both {
         Some(both) => (at - 3, vec![stream, both.inputs[0], both.inputs[1]]),
@@ -65,15 +92,10 @@ fn residual(ops: &[LocalOp], at: usize) -> Option<(usize, Vec<Place>)> {
     })
 }
 
-/// Are there two projections of one type without biases at op `at`, of which the next op makes `silu(a) * b` and nothing
-/// else anything?
+/// Are there two projections without biases at op `at`, of which the next op makes `silu(a) * b` and nothing else anything?
 fn gated(ops: &[LocalOp], at: usize) -> bool {
     let (op, Some(next)) = (&ops[at], ops.get(at + 1)) else { return false };
     let pair = op.kind == Kind::Linear { biased: vec![false, false] } && next.kind == Kind::SwiGlu;
     let fits = |j: usize| next.inputs[j].value == op.outputs[j].value && uses(ops, op.outputs[j].value) == 1;
-    // the input is read to the end while the output is written
-    pair && op.weights[0].quant == op.weights[1].quant
-        && fits(0)
-        && fits(1)
-        && next.outputs[0].slot != op.inputs[0].slot
+    pair && fits(0) && fits(1)
 }

@@ -9,26 +9,28 @@ use shardwright_model::plan::plan;
 use shardwright_model::presets::{Preset, Recipe};
 use shardwright_model::{Error, arch};
 
-use crate::Result;
-use crate::lower::{Choices, lower};
+use crate::lower::{Choices, Tier, lower};
 use crate::program::Program;
 use crate::step::StepLayout;
 use crate::unit::Unit;
+use crate::{CudaOptions, Result};
 
 /// Presets, and how many layers show all their kinds.
 const MODELS: [(&str, u32); 4] = [("glm-5", 5), ("glm-4.5-air", 3), ("deepseek-v3", 5), ("llama-3-8b", 2)];
 
-/// The program of a model's first rank of some, of few layers and long contexts.
+/// Steps of at most `rows` rows over a long context, all ops fused.
+pub fn choices(rows: usize, tile: u32, fast: bool) -> Choices {
+    let (context, narrow) = (131_072, CudaOptions::NARROW);
+    let layout = StepLayout::new(rows, context);
+    let ranks = Ranks { wire: Wire::Bf16, check: true };
+    Choices { layout, context, fast, tile, fuse: true, ranks, tier: Tier::Long, narrow }
+}
+
+/// The program of a model's first rank of some, of few layers.
 ///
 /// # Errors
 /// If there is no such preset, or it can't be cut that way.
-pub fn program(
-    preset: &str,
-    layers: u32,
-    ranks: usize,
-    [rows, tile]: [usize; 2],
-    fast: bool,
-) -> Result<Program> {
+pub fn program(preset: &str, layers: u32, ranks: usize, choices: Choices) -> Result<Program> {
     let wrong = |e: Error| crate::Error::Plan(format!("{preset}: {e}"));
     let mut preset = Preset::find(preset).map_err(wrong)?;
     preset.set_layers(layers).map_err(wrong)?;
@@ -37,10 +39,7 @@ pub fn program(
     let description = arch::describe(&header.hyper);
     let mut plans = plan(&description, &|name| header.tensor(name), ranks).map_err(wrong)?;
     plans.truncate(1);
-    let context = 131_072;
-    let layout = StepLayout::new(rows, context);
-    let ranks = Ranks { wire: Wire::Bf16, check: true };
-    lower(&plans, Choices { layout, context, fast, tile: tile as u32, fuse: true, ranks })
+    lower(&plans, choices)
 }
 
 /// Every kernel: those of whole models, and the matrix kernels for each type of weight.
@@ -50,19 +49,25 @@ pub fn program(
 pub fn units() -> Result<BTreeSet<Unit>> {
     let mut units = BTreeSet::new();
     for (preset, layers) in MODELS {
-        for (ranks, fast) in [(1, true), (1, false), (8, true)] {
-            units.extend(program(preset, layers, ranks, [64, 8], fast)?.units);
+        let fast = choices(64, 8, true);
+        let short = Choices { tier: Tier::Short, tile: 1, ..fast };
+        let single = Choices { fuse: false, ..fast };
+        for (ranks, choices) in [(1, fast), (1, short), (1, single), (1, choices(64, 8, false)), (8, fast)] {
+            units.extend(program(preset, layers, ranks, choices)?.units);
         }
     }
     let sizes = |stem| Unit::new(stem).int("MAX_ROWS", 64).int("TABLE", 2048);
     for quant in QuantType::ALL.iter().copied().filter(|q| q.is_weight()) {
         let bytes = quant.row_bytes(2048).unwrap_or_default();
-        let matrix = |stem, fast: u8| {
-            sizes(stem).quant(quant).int("ROW_BYTES", bytes).int("COLS", 2048).int("FAST", fast)
+        let linear = |fast, tile| {
+            let mut unit = sizes("linear").int("BLOCK", 256).int("TILE", tile).int("HEADS", 1);
+            let kind = unit.matrix(quant, bytes, 2048, fast);
+            let unit = unit.int("PART0", format!("{kind}, {kind}, 4096, 8, PLAIN, 0")).int("END0", 512);
+            let unit = unit.int("PARTS", 1).int("MATRICES", 512).int("HAS_LINES", 0).int("LAST", "NOTHING");
+            let unit = unit.int("PREPARE", "AS_IT_LIES").int("PREPARED", 0).int("OWNED", 0).int("HALF", 0);
+            unit.int("ANSWER", 0)
         };
-        let linear = |fast| matrix("linear", fast).int("HEADS", 1).int("PARTS", 1).int("ENDS", 4096);
-        let linear = |fast| linear(fast).int("PAIR", 0).int("BIAS", 0).int("ANSWER", 0);
-        units.extend([linear(1).int("TILE", 1), linear(1).int("TILE", 8), linear(0).int("TILE", 8)]);
+        units.extend([linear(true, 1), linear(true, 8), linear(false, 8)]);
         let embed = sizes("embed").quant(quant).int("ROW_BYTES", bytes).int("WIDTH", 2048);
         units.insert(embed.int("ROWS", 1000).int("FIRST", 0));
     }
@@ -92,14 +97,31 @@ mod tests {
         }
     }
 
-    /// What a layer costs in launches, so that it can only become less.
+    /// What a layer costs in launches, in decode steps of a single rank, so that it can only become less.
     #[test]
     fn a_layer_takes_so_many_launches() {
-        let calls = |preset, layers| program(preset, layers, 1, [64, 1], true).unwrap().calls.len();
-        for (preset, layers, most) in [("glm-5", 4, 39), ("llama-3-8b", 1, 13)] {
-            let layer = calls(preset, layers + 1) - calls(preset, layers);
-            println!("{preset}: {layer} launches a layer");
-            assert!(layer <= most, "{preset}: {layer} launches a layer");
+        // preset, layers before the one that counts, launches in the short and in the long tier
+        let bounds = [
+            ("glm-5", 1, [8, 10]),
+            ("glm-5", 4, [9, 11]),
+            ("glm-5.2", 1, [8, 10]),
+            ("glm-5.2", 4, [9, 9]),
+            ("glm-4.7-flash", 4, [9, 9]),
+            ("llama-3-8b", 1, [7, 7]),
+        ];
+        for (preset, layers, most) in bounds {
+            for (tier, most) in [Tier::Short, Tier::Long].into_iter().zip(most) {
+                for tile in 1..=4 {
+                    let choices = Choices { tier, ..choices(64, tile, true) };
+                    let calls = |layers| program(preset, layers, 1, choices).unwrap().calls.len();
+                    let layer = calls(layers + 1) - calls(layers);
+                    println!("{preset}, layer {layers}, {tier:?} tier: {layer} launches");
+                    assert!(
+                        layer <= most,
+                        "{preset}, layer {layers}, {tier:?}: {layer} launches, at most {most}"
+                    );
+                }
+            }
         }
     }
 }

@@ -1,12 +1,14 @@
 //! Rank plans to a program: which kernels each op becomes.
 
+use std::collections::HashMap;
+
 use shardwright_gguf::QuantType;
 use shardwright_model::exec::Ranks;
 use shardwright_model::op::Kind;
 use shardwright_model::plan::{LocalOp, LocalWeight, Place, RankPlan};
 use shardwright_model::watch;
 
-use crate::fuse::Fused;
+use crate::fuse::{Block, Fused};
 use crate::ops;
 use crate::program::{Axis, Call, Program, Scratch, Slot};
 use crate::step::StepLayout;
@@ -18,6 +20,35 @@ const ROUNDED: usize = 3;
 
 /// Words of a row for each block that hashes rows.
 const HASHED: usize = 1024;
+/// Rows of decoding, of a few tokens or drafts.
+const FEW: u32 = 4;
+
+/// How far a step may look back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// No row has more positions than sparse attention keeps, so all are attended to, and none scored.
+    Short,
+    /// Any.
+    Long,
+}
+
+impl Tier {
+    /// Positions that every indexer of a model keeps; none if it has none.
+    pub(crate) fn kept(plans: &[RankPlan]) -> Option<usize> {
+        let ops = plans.iter().flat_map(|p| &p.ops);
+        let keeps =
+            ops.filter_map(|op| if let Kind::Index { keep, .. } = op.kind { Some(keep) } else { None });
+        keeps.min()
+    }
+
+    /// Those that steps of a model may be of.
+    pub(crate) fn of(plans: &[RankPlan], context: usize) -> &'static [Tier] {
+        match Tier::kept(plans) {
+            Some(keep) if context > keep => &[Tier::Short, Tier::Long],
+            _ => &[Tier::Short],
+        }
+    }
+}
 
 /// What a program is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +65,10 @@ pub struct Choices {
     pub fuse: bool,
     /// How ranks are summed, and whether what they must have in common is hashed.
     pub ranks: Ranks,
+    /// How far steps look back.
+    pub tier: Tier,
+    /// Values of no more elements are rounded by each block that reads them, wider ones by those that write them.
+    pub narrow: usize,
 }
 
 /// The program of all ranks of a description on one device, op by op.
@@ -42,13 +77,15 @@ pub struct Choices {
 /// If an op has a form that this backend does not know.
 pub fn lower(plans: &[RankPlan], choices: Choices) -> Result<Program> {
     let Some(first) = plans.first() else { return Err(Error::Zero("rank")) };
-    let fused = if choices.fuse { Fused::of(plans) } else { Fused::none(first.ops.len()) };
+    let fused =
+        if choices.fuse { Fused::of(plans, choices.tile <= FEW) } else { Fused::none(first.ops.len()) };
     let mut lower = Lower {
         choices,
         plans,
         rank: 0,
         at: 0,
         fused,
+        moved: HashMap::new(),
         rounded: [None; ROUNDED],
         turn: 0,
         program: Program::default(),
@@ -63,7 +100,8 @@ pub fn lower(plans: &[RankPlan], choices: Choices) -> Result<Program> {
             lower.op()?;
         }
         // a value of an op that another one does lies there when that one is done
-        while !lower.fused.swallowed[at] && points.get(hashed).is_some_and(|op| *op <= at) {
+        let done = lower.fused.blocks.get(&at).map_or(at, Block::last);
+        while !lower.fused.swallowed[at] && points.get(hashed).is_some_and(|op| *op <= done) {
             (0..plans.len()).for_each(|rank| lower.hash(rank, points[hashed], hashed));
             hashed += 1;
         }
@@ -88,6 +126,8 @@ pub(crate) struct Lower<'a> {
     pub(crate) rank: usize,
     pub(crate) at: usize,
     pub(crate) fused: Fused,
+    /// Where values of a rank lie that are made out of their turn, so that their slots are not yet or no longer theirs.
+    moved: HashMap<(usize, usize), Slot>,
     /// The values that lie rounded in the scratch memories.
     rounded: [Option<Rounded>; ROUNDED],
     /// The last of them.
@@ -97,10 +137,24 @@ pub(crate) struct Lower<'a> {
 
 impl<'a> Lower<'a> {
     pub(crate) fn local(&self) -> &'a LocalOp {
-        &self.plans[self.rank].ops[self.at]
+        self.op_at(self.at)
+    }
+
+    pub(crate) fn op_at(&self, op: usize) -> &'a LocalOp {
+        &self.plans[self.rank].ops[op]
     }
 
     fn op(&mut self) -> Result<()> {
+        match self.fused.blocks.get(&self.at).cloned() {
+            Some(Block::Mla(mla)) => ops::attend_mla::fused(self, &mla),
+            Some(Block::Gqa(gqa)) => ops::attend_gqa::fused(self, &gqa),
+            Some(Block::Moe(moe)) => ops::experts::moe(self, &moe)?,
+            None => self.alone()?,
+        }
+        Ok(())
+    }
+
+    fn alone(&mut self) -> Result<()> {
         match &self.local().kind {
             Kind::Embed => ops::embed::embed(self),
             Kind::Hidden => ops::embed::hidden(self),
@@ -112,15 +166,9 @@ impl<'a> Lower<'a> {
             Kind::PerHead { transposed } => ops::linear::per_head(self, *transposed),
             Kind::Logits => ops::linear::logits(self),
             Kind::Rotate { width, rope } => ops::rotate::rotate(self, *width, rope),
-            Kind::AttendGqa { group, key, value, scale, cache } => {
-                ops::attend_gqa::attend(self, *group, [*key, *value], *scale, *cache);
-            }
-            Kind::AttendMla { latent, rope, scale, cache } => {
-                ops::attend_mla::attend(self, [*latent, *rope], *scale, *cache);
-            }
-            Kind::Index { heads, width, keep, cache } => {
-                ops::index::index(self, *heads, *width, *keep, *cache);
-            }
+            Kind::AttendGqa { cache, .. } => ops::attend_gqa::attend(self, *cache),
+            Kind::AttendMla { latent, cache, .. } => ops::attend_mla::attend(self, *latent, *cache),
+            Kind::Index { cache, .. } => ops::index::index(self, *cache),
             Kind::SwiGlu => ops::pointwise::swiglu(self),
             Kind::Add => ops::pointwise::add(self),
             Kind::Route(routing) => ops::route::route(self, routing),
@@ -132,18 +180,16 @@ impl<'a> Lower<'a> {
 
     /// The hash of what an op of a rank has made.
     fn hash(&mut self, rank: usize, op: usize, point: usize) {
-        let place = self.plans[rank].ops[op].outputs[0];
+        self.rank = rank;
+        let (kind, place) = (&self.op_at(op).kind, self.op_at(op).outputs[0]);
+        if matches!(kind, Kind::Index { .. }) && self.choices.tier == Tier::Short {
+            return;
+        }
         let unit = Unit::new("hash").int("WIDTH", place.width);
         let blocks = place.width.div_ceil(HASHED) as u32;
-        let value = Slot::Value { rank, slot: place.slot };
         let grid = [Axis::Blocks(blocks), Axis::Blocks(1), Axis::Blocks(1)];
-        self.call(unit, grid, 256, vec![Slot::Step, value, Slot::Hash { rank, point }]);
-    }
-
-    /// Where the product of a gate goes that the op makes itself.
-    pub(crate) fn gated(&self) -> Option<Place> {
-        let next = self.plans[self.rank].ops.get(self.at + 1);
-        next.filter(|_| self.fused.gated.contains(&self.at)).map(|next| next.outputs[0])
+        let args = vec![Slot::Step, self.value(&place), Slot::Hash { rank, point }];
+        self.call(unit, grid, 256, args);
     }
 
     /// A kernel of this step.
@@ -168,7 +214,51 @@ impl<'a> Lower<'a> {
     }
 
     pub(crate) fn value(&self, place: &Place) -> Slot {
-        Slot::Value { rank: self.rank, slot: place.slot }
+        let moved = self.moved.get(&(self.rank, place.value)).cloned();
+        moved.unwrap_or(Slot::Value { rank: self.rank, slot: place.slot })
+    }
+
+    /// Memory for rows of `width` elements that ops made as one leave each other.
+    pub(crate) fn between(&mut self, what: &'static str, width: usize) -> Slot {
+        let bytes = self.rows() * width * 4;
+        self.program.scratch(Scratch::Between(what, self.rank), bytes)
+    }
+
+    /// Where a value goes that is made out of its turn: to memory of its own, rounded if it is wide and wanted so, and then
+    /// only so if nobody wants it otherwise.
+    /// It is written in runs of `run`.
+    pub(crate) fn handed(
+        &mut self,
+        what: &'static str,
+        place: &Place,
+        run: usize,
+    ) -> (Slot, Option<[Slot; 2]>) {
+        let wide = place.width > self.choices.narrow && run.is_multiple_of(32);
+        let rounded = (wide && self.wanted_rounded(place.value)).then(|| self.room(place));
+        // what lies rounded for many ranks gives way before all of it is read
+        let alone = rounded.is_some() && self.plans.len() == 1;
+        if alone && self.readers(place.value).all(|op| self.reads_rounded(op)) {
+            return (Slot::None, rounded);
+        }
+        (self.apart(what, place), rounded)
+    }
+
+    /// Memory of its own for a value that is made out of its turn.
+    pub(crate) fn apart(&mut self, what: &'static str, place: &Place) -> Slot {
+        let memory = self.between(what, place.width);
+        self.moved.insert((self.rank, place.value), memory.clone());
+        memory
+    }
+
+    /// The number of an op, for kernels that name it.
+    pub(crate) fn number(&mut self, op: usize) -> Slot {
+        self.program.constant(&[f32::from_bits(op as u32)])
+    }
+
+    /// Counts the blocks of a launch that have arrived, a number for each tile of rows.
+    pub(crate) fn arrived(&mut self) -> Slot {
+        let bytes = self.rows() * 4;
+        self.program.scratch(Scratch::Arrived, bytes)
     }
 
     pub(crate) fn input(&self, i: usize) -> Slot {
@@ -180,7 +270,11 @@ impl<'a> Lower<'a> {
     }
 
     pub(crate) fn weight(&self, index: usize) -> Slot {
-        Slot::Weight { rank: self.rank, op: self.at, index }
+        self.weight_of(self.at, index)
+    }
+
+    pub(crate) fn weight_of(&self, op: usize, index: usize) -> Slot {
+        Slot::Weight { rank: self.rank, op, index }
     }
 
     pub(crate) fn cache(&self, slot: usize) -> Slot {
@@ -202,34 +296,33 @@ impl<'a> Lower<'a> {
         self.choices.fast && !is_plain(w.quant)
     }
 
-    /// A matrix kernel's unit for a weight: its format, the length of a row, and how activations come.
-    pub(crate) fn matrix(&self, stem: &'static str, w: &LocalWeight, fast: bool) -> Unit {
-        let unit = self.unit(stem).quant(w.quant).int("ROW_BYTES", w.bytes_a_row()).int("COLS", w.cols.len());
-        unit.int("FAST", u8::from(fast))
-    }
-
-    /// A value as a matrix kernel takes it, and its scales. Each value is written once, so what lies rounded stays right.
+    /// A value rounded, if it's wanted so, and its scales. Each value is written once, so what lies rounded stays right.
     pub(crate) fn activations(&mut self, place: &Place, fast: bool) -> [Slot; 2] {
         if !fast {
-            return [self.value(place), Slot::None];
+            return [Slot::None, Slot::None];
         }
-        let known = Some(Rounded::Value { rank: self.rank, value: place.value });
-        match self.rounded.iter().position(|r| *r == known) {
-            Some(n) => self.places(n, place.width),
-            None => {
-                let to = self.room(place);
-                self.quantize(self.value(place), place.width, to)
-            }
-        }
+        self.known(place).unwrap_or_else(|| {
+            let to = self.room(place);
+            self.quantize(self.value(place), place.width, to)
+        })
     }
 
-    /// The same for what lies in the scratch memory, which other ops write too: `width` elements a row.
-    pub(crate) fn passing(&mut self, from: Slot, width: usize, fast: bool) -> [Slot; 2] {
-        if !fast {
-            return [from, Slot::None];
-        }
-        let to = self.next(Rounded::Passing, width);
+    /// Where a value lies rounded, if it does.
+    pub(crate) fn known(&mut self, place: &Place) -> Option<[Slot; 2]> {
+        let known = Some(Rounded::Value { rank: self.rank, value: place.value });
+        let n = self.rounded.iter().position(|r| *r == known)?;
+        Some(self.places(n, place.width))
+    }
+
+    /// Rounds what lies in the scratch memory, which other ops write too: `width` elements a row.
+    pub(crate) fn passing(&mut self, from: Slot, width: usize) -> [Slot; 2] {
+        let to = self.passing_room(width);
         self.quantize(from, width, to)
+    }
+
+    /// Where such is about to be rounded to.
+    pub(crate) fn passing_room(&mut self, width: usize) -> [Slot; 2] {
+        self.next(Rounded::Passing, width)
     }
 
     fn quantize(&mut self, from: Slot, width: usize, [codes, scales]: [Slot; 2]) -> [Slot; 2] {
@@ -256,20 +349,29 @@ impl<'a> Lower<'a> {
         [codes, self.program.scratch(Scratch::Scales(n), rows * width / 32 * 16)]
     }
 
-    /// Is a value of this op wanted in 8 bits?
+    /// The ops that read a value.
+    fn readers(&self, value: usize) -> impl Iterator<Item = &'a LocalOp> + use<'a> {
+        let ops = &self.plans[self.rank].ops;
+        ops.iter().filter(move |op| op.inputs.iter().any(|p| p.value == value))
+    }
+
+    /// Is a value wanted in 8 bits?
     pub(crate) fn wanted_rounded(&self, value: usize) -> bool {
-        self.choices.fast && {
-            let rest = &self.plans[self.rank].ops[self.at + 1..];
-            rest.iter().filter(|op| op.inputs.first().is_some_and(|p| p.value == value)).any(|op| {
-                match op.kind {
-                    Kind::Linear { .. } => op.weights[..op.outputs.len()].iter().any(|w| self.rounds(w)),
-                    Kind::PerHead { transposed: false } | Kind::Experts { .. } | Kind::Logits => {
-                        self.rounds(&op.weights[0])
-                    }
-                    _ => false,
+        let first = |op: &&LocalOp| op.inputs[0].value == value;
+        self.choices.fast
+            && self.readers(value).filter(first).any(|op| match op.kind {
+                Kind::Linear { .. } => op.weights[..op.outputs.len()].iter().any(|w| self.rounds(w)),
+                Kind::PerHead { transposed: false } | Kind::Experts { .. } | Kind::Logits => {
+                    self.rounds(&op.weights[0])
                 }
+                _ => false,
             })
-        }
+    }
+
+    /// Does an op read its input in 8 bits alone?
+    fn reads_rounded(&self, op: &LocalOp) -> bool {
+        let projects = matches!(op.kind, Kind::Linear { .. });
+        projects && op.weights[..op.outputs.len()].iter().all(|w| self.rounds(w))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::device::Device;
 use crate::exec::CudaOptions;
 use crate::found::Found;
 use crate::load::Loader;
-use crate::lower::{Choices, lower};
+use crate::lower::{Choices, Tier, lower};
 use crate::program::{Program, Scratch};
 use crate::{Error, Result};
 
@@ -32,11 +32,13 @@ pub(crate) struct Machine {
     paths: Vec<String>,
     plans: Vec<RankPlan>,
     arena: Arena,
-    /// By the rows that a matrix kernel takes at a time, ascending.
-    plain: Vec<(usize, Bound)>,
+    /// By the rows that a matrix kernel takes at a time, ascending, and how far steps look back.
+    plain: Vec<(usize, Tier, Bound)>,
     /// The same, with hashes of what the ranks must have in common.
-    watched: Vec<(usize, Bound)>,
+    watched: Vec<(usize, Tier, Bound)>,
     pub(crate) watch: Watch,
+    /// Positions up to which a step is of the short tier.
+    kept: usize,
     /// How each op is run by itself, and the program for that once it is wanted.
     single: Choices,
     unfused: Option<Bound>,
@@ -52,7 +54,7 @@ impl Machine {
         options: &CudaOptions,
     ) -> Result<Machine> {
         let watch = Watch::new(d, &plans, options.ranks.check);
-        let choices = options.choices();
+        let choices = options.choices(&plans);
         let single = Choices { fuse: false, ..choices[choices.len() - 1] };
         let sizes = [options.rows, options.blocks, options.element()];
         let arena = Arena::new(device, &plans, loader, sizes)?;
@@ -64,14 +66,16 @@ impl Machine {
         let watched = if watch.is_empty() { vec![] } else { made(true)? };
         let paths = d.values.iter().map(|v| v.path()).collect();
         let description = d.clone();
-        Ok(Machine { description, paths, plans, arena, plain, watched, watch, single, unfused: None })
+        let kept = Tier::kept(&plans).unwrap_or(usize::MAX);
+        Ok(Machine { description, paths, plans, arena, plain, watched, watch, kept, single, unfused: None })
     }
 
-    /// Runs a step.
-    pub(crate) fn run(&self, device: &mut dyn Device, rows: usize, form: Form) -> Result<()> {
+    /// Runs a step of so many rows, whose largest position is `last`.
+    pub(crate) fn run(&self, device: &mut dyn Device, [rows, last]: [usize; 2], form: Form) -> Result<()> {
         let programs = if form.watched { &self.watched } else { &self.plain };
-        let at = fitting(programs, rows).ok_or(Error::Zero("tile"))?;
-        programs[at].1.run(device, rows as u32, form.recorded)
+        let tier = if last < self.kept { Tier::Short } else { Tier::Long };
+        let at = fitting(programs, rows, tier).ok_or(Error::Zero("tile"))?;
+        programs[at].2.run(device, rows as u32, form.recorded)
     }
 
     /// Runs a step op by op and shows what each makes; logits have rows only for those wanted.
@@ -189,21 +193,26 @@ fn programs(
     arena: &Arena,
     choices: &[Choices],
     recorded: &[u32],
-) -> Result<Vec<(usize, Bound)>> {
+) -> Result<Vec<(usize, Tier, Bound)>> {
     let made = choices.iter().map(|c| lower(plans, *c)).collect::<Result<Vec<Program>>>()?;
     shared.make_room(device, &made.iter().collect::<Vec<_>>())?;
     let mut programs = vec![];
     for (c, program) in choices.iter().zip(made) {
-        programs.push((c.tile as usize, Bound::new(device, program, shared, arena)?));
+        programs.push((c.tile as usize, c.tier, Bound::new(device, program, shared, arena)?));
     }
     for rows in recorded {
-        let at = fitting(&programs, *rows as usize).ok_or(Error::Zero("tile"))?;
-        programs[at].1.record(device, *rows)?;
+        for tier in [Tier::Short, Tier::Long] {
+            if let Some(at) = fitting(&programs, *rows as usize, tier) {
+                programs[at].2.record(device, *rows)?;
+            }
+        }
     }
     Ok(programs)
 }
 
 /// Which program runs a step of so many rows.
-fn fitting(programs: &[(usize, Bound)], rows: usize) -> Option<usize> {
-    programs.iter().position(|(tile, _)| rows <= *tile).or(programs.len().checked_sub(1))
+fn fitting(programs: &[(usize, Tier, Bound)], rows: usize, tier: Tier) -> Option<usize> {
+    let of_tier = || programs.iter().enumerate().filter(|(_, (_, of, _))| *of == tier);
+    let found = of_tier().find(|(_, (tile, ..))| rows <= *tile).or(of_tier().next_back());
+    found.map(|(at, _)| at)
 }

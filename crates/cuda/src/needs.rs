@@ -40,7 +40,7 @@ impl Needs {
             needs.working += (plan.slots.iter().sum::<usize>() * options.rows * 4) as u64;
         }
         let mut scratch = BTreeMap::new();
-        for choices in options.choices() {
+        for choices in options.choices(plans) {
             for (what, bytes) in lower(plans, choices)?.scratch {
                 let size: &mut usize = scratch.entry(what).or_default();
                 *size = bytes.max(*size);

@@ -19,10 +19,10 @@ pub enum Scratch {
     Routes,
     /// What goes into the experts' second half.
     Experts,
-    /// What comes of the experts' gates and ups where these differ in type.
-    Gates,
-    /// See [`Scratch::Gates`].
-    Ups,
+    /// What ops of a rank that are made as one leave each other.
+    Between(&'static str, usize),
+    /// How many blocks of a launch have arrived. Zero before and after.
+    Arrived,
     /// The best logits of parts of the vocabulary.
     Candidates,
     /// The best logits of a rank's whole part.

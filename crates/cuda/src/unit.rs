@@ -12,6 +12,11 @@ use crate::format;
 pub(crate) const FILES: &[(&str, &str)] = &[
     ("common/cache.cuh", include_str!("kernels/common/cache.cuh")),
     ("common/dot.cuh", include_str!("kernels/common/dot.cuh")),
+    ("common/last.cuh", include_str!("kernels/common/last.cuh")),
+    ("common/line.cuh", include_str!("kernels/common/line.cuh")),
+    ("common/matrix.cuh", include_str!("kernels/common/matrix.cuh")),
+    ("common/merge.cuh", include_str!("kernels/common/merge.cuh")),
+    ("common/norm.cuh", include_str!("kernels/common/norm.cuh")),
     ("common/quant.cuh", include_str!("kernels/common/quant.cuh")),
     ("common/quant/bytes.cuh", include_str!("kernels/common/quant/bytes.cuh")),
     ("common/quant/iq.cuh", include_str!("kernels/common/quant/iq.cuh")),
@@ -20,7 +25,9 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("common/quant/low.cuh", include_str!("kernels/common/quant/low.cuh")),
     ("common/quant/mx.cuh", include_str!("kernels/common/quant/mx.cuh")),
     ("common/reduce.cuh", include_str!("kernels/common/reduce.cuh")),
+    ("common/rotate.cuh", include_str!("kernels/common/rotate.cuh")),
     ("common/round.cuh", include_str!("kernels/common/round.cuh")),
+    ("common/route.cuh", include_str!("kernels/common/route.cuh")),
     ("common/select.cuh", include_str!("kernels/common/select.cuh")),
     ("common/step.cuh", include_str!("kernels/common/step.cuh")),
     ("common/types.cuh", include_str!("kernels/common/types.cuh")),
@@ -34,6 +41,7 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("hash", include_str!("kernels/hash.cu")),
     ("index", include_str!("kernels/index.cu")),
     ("linear", include_str!("kernels/linear.cu")),
+    ("lines", include_str!("kernels/lines.cu")),
     ("norm", include_str!("kernels/norm.cu")),
     ("pointwise", include_str!("kernels/pointwise.cu")),
     ("quantize", include_str!("kernels/quantize.cu")),
@@ -55,13 +63,21 @@ pub struct Unit {
     /// Stem of the source.
     pub stem: &'static str,
     /// The macros it is compiled with, as C writes their values.
-    pub defines: Vec<(&'static str, String)>,
+    pub defines: Defines,
+    /// The same for each kind of matrix that it multiplies with: the n-th is `mN::Matrix` in its source.
+    pub matrices: Vec<Defines>,
 }
+
+/// Names of macros and their values.
+pub type Defines = Vec<(&'static str, String)>;
+
+/// What kernels that take matrices of several kinds include once for each, and what comes before, once for all.
+const MATRIX: [&str; 2] = ["common/matrix.cuh", "common/reduce.cuh"];
 
 impl Unit {
     /// A kernel without constants.
     pub fn new(stem: &'static str) -> Unit {
-        Unit { stem, defines: vec![] }
+        Unit { stem, defines: vec![], matrices: vec![] }
     }
 
     /// With an integer.
@@ -87,24 +103,49 @@ impl Unit {
         self
     }
 
+    /// Adds a kind of matrix, by a weight's format, its bytes a row, elements of a row, and whether activations are
+    /// rounded for it. The result is its name as a type; equal ones are one.
+    pub fn matrix(&mut self, quant: QuantType, row_bytes: usize, cols: usize, fast: bool) -> String {
+        let kind = Unit::new("").quant(quant).int("ROW_BYTES", row_bytes).int("COLS", cols);
+        let kind = kind.int("FAST", u8::from(fast)).defines;
+        let known = self.matrices.iter().position(|m| *m == kind);
+        let n = known.unwrap_or_else(|| {
+            self.matrices.push(kind);
+            self.matrices.len() - 1
+        });
+        format!("m{n}::Matrix")
+    }
+
     /// What the compiler sees: one text without includes.
     ///
     /// # Panics
     /// If a source includes what is not there, or the block format of a weight and none is given.
     pub fn source(&self) -> String {
-        let mut text = String::new();
-        for (name, value) in &self.defines {
-            text += &format!("#define {name} {value}\n");
+        let (mut text, mut seen) = (defined(&self.defines), BTreeSet::new());
+        let [matrix, before] = MATRIX;
+        if !self.matrices.is_empty() {
+            self.expand(before, &self.defines, &mut seen, &mut text);
         }
-        self.expand(self.stem, &mut BTreeSet::new(), &mut text);
+        for (n, kind) in self.matrices.iter().enumerate() {
+            let mut one = defined(kind);
+            one += &format!("namespace m{n} {{\n");
+            self.expand(matrix, kind, &mut seen.clone(), &mut one);
+            one += "}\n";
+            // the next kind has other values under the same names
+            let names =
+                one.lines().filter_map(|line| line.strip_prefix("#define ")?.split([' ', '(']).next());
+            let names: BTreeSet<&str> = names.collect();
+            let ends: String = names.iter().map(|name| format!("#undef {name}\n")).collect();
+            text += &(one + &ends);
+        }
+        self.expand(self.stem, &self.defines, &mut seen, &mut text);
         text
     }
 
-    /// The text of a source, or what is made for this unit's block format.
-    fn text(&self, name: &str) -> Cow<'static, str> {
+    /// The text of a source, or what is made for a block format.
+    fn text(&self, name: &str, defines: &Defines) -> Cow<'static, str> {
         if name == FORMAT {
-            let named =
-                self.defines.iter().find_map(|(n, v)| v.strip_prefix("QUANT_").filter(|_| *n == "QUANT"));
+            let named = defines.iter().find_map(|(n, v)| v.strip_prefix("QUANT_").filter(|_| *n == "QUANT"));
             let quant = named.and_then(|name| QuantType::from_name(name).ok());
             return format::text(quant.unwrap_or_else(|| panic!("kernels: `{}` has no QUANT", self.stem)))
                 .into();
@@ -113,13 +154,13 @@ impl Unit {
         file.unwrap_or_else(|| panic!("kernels: there is no source `{name}`")).1.into()
     }
 
-    fn expand(&self, name: &str, seen: &mut BTreeSet<String>, out: &mut String) {
+    fn expand(&self, name: &str, defines: &Defines, seen: &mut BTreeSet<String>, out: &mut String) {
         if !seen.insert(name.to_owned()) {
             return;
         }
-        for line in self.text(name).lines() {
+        for line in self.text(name, defines).lines() {
             match line.strip_prefix("#include \"").and_then(|l| l.strip_suffix('"')) {
-                Some(included) => self.expand(included, seen, out),
+                Some(included) => self.expand(included, defines, seen, out),
                 None => {
                     out.push_str(line);
                     out.push('\n');
@@ -130,7 +171,13 @@ impl Unit {
 
     /// Name and numbers, for reports: `linear K=6144 N=2048`.
     pub fn label(&self) -> String {
-        let numbers = self.defines.iter().map(|(name, value)| format!(" {name}={value}"));
+        let all = self.defines.iter().chain(self.matrices.iter().flatten());
+        let numbers = all.map(|(name, value)| format!(" {name}={value}"));
         self.stem.to_owned() + &numbers.collect::<String>()
     }
+}
+
+/// The lines that define macros.
+fn defined(defines: &Defines) -> String {
+    defines.iter().map(|(name, value)| format!("#define {name} {value}\n")).collect()
 }

@@ -541,6 +541,7 @@ impl Opened {
                 steps(&[1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64])
             },
             ranks: args.ranks(),
+            narrow: CudaOptions::NARROW,
         })
     }
 }

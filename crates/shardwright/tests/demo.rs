@@ -77,6 +77,7 @@ fn on_gpu(reader: &Arc<Reader>, options: Options, ranks: usize, fast: bool) -> O
         dummy: false,
         recorded: vec![],
         ranks: Ranks::default(),
+        narrow: CudaOptions::NARROW,
     };
     Some(CudaExecutor::new(Box::new(gpu), reader, (&trunk, plans), None, &size, &mut |_| {}).unwrap())
 }

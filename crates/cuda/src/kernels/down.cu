@@ -1,24 +1,76 @@
 // The second half of the chosen experts: out[i][n] = sum over j of weight_j (down_e[n] . act[i][j]), in the order of
-// `picked`; zero where no chosen expert is held here.
-// down [COPIES][OUTS] rows of ROW_BYTES in the file's format, of the experts from FIRST on; act [rows][USED][COLS] f32, or rounded
-// as quantize.cu says; picked [rows][2 USED]; out [rows][OUTS] f32.
+// `picked`; zero where no chosen expert is held here. SHARED: and then + shared[n] . h[i].
+// down [COPIES][OUTS] rows in the format m0, of the experts from FIRST on; act [rows][USED][cols] f32 at x, rounded
+// (common/round.cuh) at xq and xs where the format wants that; picked [rows][2 USED]; shared [OUTS] rows in the format SECOND;
+// h [rows][its cols] as act, at h, hq and hs; out [rows][OUTS] f32. ROUND and ROUND_H: what the format wants rounded comes
+// unrounded, and each block rounds it. NEXT: a row's last block goes on with the norm of the stream to which out is added.
 // Grid: OUTS / 8 rounded up, 1, rows; 256 threads, a warp for a row. Bytes: the chosen experts' weights once a row.
-#include "common/dot.cuh"
+#include "common/last.cuh"
+#include "common/norm.cuh"
 #include "common/step.cuh"
 
-extern "C" __global__ void __launch_bounds__(256)
-    run(const int* step, const float* picked, const u8* down, const void* act, const float4* s, float* out) {
-    int i = blockIdx.z, n = blockIdx.x * 8 + threadIdx.x / 32;
-    if (i >= step_rows(step) || n >= OUTS) return;
-    picked += (u64)i * 2 * USED;
-    float sum = 0;
-    for (int j = 0; j < USED; j++) {
-        int e = (int)picked[j] - FIRST;
-        if (e < 0 || e >= COPIES) continue;
-        Input input[1] = {input_row(act, s, (u64)i * USED + j)};
-        float v[1] = {0};
-        lane_dots<1>(down + ((u64)e * OUTS + n) * ROW_BYTES, input, v);
-        sum += picked[USED + j] * warp_sum(v[0]);
+// Count rows of activations as a matrix takes them, from row `first` on; those that each block rounds lie in `room`.
+template <class M, int Count, bool Rounds>
+struct Rows {
+    const void* x;
+    const float4* s;
+
+    DI Rows(const float* plain, const i8* q, const float4* scales, u64 first, i8* room) {
+        const int width = Count * M::cols;
+        x = M::rounds ? (const void*)(q + first * M::cols) : plain + first * M::cols;
+        s = scales + first * (M::cols / 32);
+        if (!Rounds) return;
+        x = room;
+        s = (const float4*)(room + width);
+        for (int k = threadIdx.x; k < width; k += 256) {
+            int group = k - threadIdx.x % 32;
+            round_warp(plain[first * M::cols + k], room + group, (float4*)(room + width) + group / 32);
+        }
     }
-    if (threadIdx.x % 32 == 0) out[(u64)i * OUTS + n] = sum;
+
+    DI typename M::Row row(int j) const { return M::row(x, s, j); }
+};
+
+// Bytes of Width rounded elements.
+#define ROOM(Width) ((Width) + (Width) / 32 * 16)
+
+typedef m0::Matrix Down;
+
+extern "C" __global__ void __launch_bounds__(256)
+    run(const int* step, const float* picked, const u8* down, const float* x, const i8* xq, const float4* xs, const u8* shared,
+        const float* h, const i8* hq, const float4* hs, float* out, int* spoiled, void* const* last) {
+    int i = blockIdx.z, n = blockIdx.x * 8 + threadIdx.x / 32;
+    if (i >= step_rows(step)) return;
+    picked += (u64)i * 2 * USED;
+    __shared__ __align__(16) i8 room[ROUND ? ROOM(USED * Down::cols) : 16];
+    Rows<Down, USED, ROUND> acts(x, xq, xs, (u64)i * USED, room);
+#if SHARED
+    __shared__ __align__(16) i8 room_h[ROUND_H ? ROOM(SECOND::cols) : 16];
+    Rows<SECOND, 1, ROUND_H> hidden(h, hq, hs, i, room_h);
+#endif
+    if (ROUND || ROUND_H) __syncthreads();
+    if (n < OUTS) {
+        float sum = 0;
+        for (int j = 0; j < USED; j++) {
+            int e = (int)picked[j] - FIRST;
+            if (e < 0 || e >= COPIES) continue;
+            Down::Row act[1] = {acts.row(j)};
+            float v[1] = {0};
+            Down::dots<1>(down, (u64)e * OUTS + n, act, v);
+            sum += picked[USED + j] * warp_sum(v[0]);
+        }
+#if SHARED
+        float v[1] = {0};
+        SECOND::Row input[1] = {hidden.row(0)};
+        SECOND::dots<1>(shared, n, input, v);
+        sum += warp_sum(v[0]);
+#endif
+        if (threadIdx.x % 32 == 0) out[(u64)i * OUTS + n] = sum;
+    }
+#if NEXT
+    if (!last_block((int*)last[0] + i, gridDim.x)) return;
+    Stream of = {(float*)last[1], (const float*)last[2], 0, (float*)last[3], spoiled, (const int*)last[4],
+                 (const float*)last[5], (const float*)last[6], 0, (i8*)last[7], (float4*)last[8]};
+    norm_row<NEXT_WIDTH, 256, true, false, 2, NEXT_ROUNDS>(of, i, (u64)i * NEXT_WIDTH, NEXT_EPS);
+#endif
 }

@@ -1,23 +1,48 @@
 // The first half of the chosen experts: out[i][j][n] = silu(gate_e[n] . x[i]) * (up_e[n] . x[i]) for the j-th expert e of
-// row i, or one product alone where the two weights differ in type.
-// gate, up [COPIES][OUTS] rows of ROW_BYTES in the file's format, of the experts from FIRST on; x [rows][COLS] f32, or rounded as
-// quantize.cu says; picked [rows][2 USED] as route.cu leaves it; out [rows][USED][OUTS] f32, untouched for experts held elsewhere.
-// Grid: OUTS / 8 rounded up, USED, rows; 256 threads, a warp for a row of both. Bytes: the chosen experts' weights once a row.
-#include "common/dot.cuh"
+// row i. gate, up [COPIES][OUTS] rows in the formats m0 and m1, of the experts from FIRST on; x [rows][cols] f32 at x, rounded
+// at xq and xs; picked [rows][2 USED] as common/route.cuh leaves it; out [rows][USED][OUTS] f32 or, with ROUND, rounded to q and s
+// (common/round.cuh); untouched for experts held elsewhere.
+// Grid: OUTS / OWN rounded up, USED, rows; 256 threads, a warp for OWN / 8 rows of both. Bytes: the chosen experts' weights once
+// a row.
+#include "common/round.cuh"
 #include "common/step.cuh"
 
-extern "C" __global__ void __launch_bounds__(256)
-    run(const int* step, const float* picked, const u8* gate, const u8* up, const void* x, const float4* s, float* out) {
-    int i = blockIdx.z, j = blockIdx.y, n = blockIdx.x * 8 + threadIdx.x / 32;
-    if (i >= step_rows(step) || n >= OUTS) return;
+template <class M>
+DI typename M::Row row_of(const float* x, const i8* q, const float4* s, u64 i) {
+    return M::row(M::rounds ? (const void*)q : x, s, i);
+}
+
+extern "C" __global__ void __launch_bounds__(256, 4)
+    run(const int* step, const float* picked, const u8* gate, const u8* up, const float* x, const i8* xq, const float4* xs,
+        float* out, i8* q, float4* s) {
+    int i = blockIdx.z, j = blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (i >= step_rows(step)) return;
     int e = (int)picked[(u64)i * 2 * USED + j] - FIRST;
     if (e < 0 || e >= COPIES) return;
-    u64 row = ((u64)e * OUTS + n) * ROW_BYTES;
-    Input input[1] = {input_row(x, s, i)};
-    float a[1] = {0}, b[1] = {0};
-    lane_dots<1>(gate + row, input, a);
-    if (PAIR) lane_dots<1>(up + row, input, b);
-    float v = warp_sum(a[0]);
-    if (PAIR) v = v / (1 + expf(-v)) * warp_sum(b[0]);
-    if (threadIdx.x % 32 == 0) out[((u64)i * USED + j) * OUTS + n] = v;
+    GATE::Row for_gate[1] = {row_of<GATE>(x, xq, xs, i)};
+    UP::Row for_up[1] = {row_of<UP>(x, xq, xs, i)};
+#if ROUND
+    __shared__ float own[OWN];
+#endif
+    u64 to = ((u64)i * USED + j) * OUTS + blockIdx.x * OWN;
+    for (int r = warp; r < OWN && blockIdx.x * OWN + r < OUTS; r += 8) {
+        u64 row = (u64)e * OUTS + blockIdx.x * OWN + r;
+        float a[1] = {0}, b[1] = {0};
+        GATE::dots<1>(gate, row, for_gate, a);
+        UP::dots<1>(up, row, for_up, b);
+        float v = warp_sum(a[0]);
+        v = v / (1 + expf(-v)) * warp_sum(b[0]);
+#if ROUND
+        if (lane == 0) own[r] = v;
+#else
+        if (lane == 0) out[to + r] = v;
+#endif
+    }
+#if ROUND
+    __syncthreads();
+    if (warp < OWN / 32 && blockIdx.x * OWN + 32 * warp < OUTS) {
+        u64 group = to + 32 * warp;
+        round_warp(own[32 * warp + lane], q + group, s + group / 32);
+    }
+#endif
 }

@@ -1,60 +1,183 @@
 // Matrices over the same rows, or one small matrix a head: out[i][h][n] = W_h[n] . x[i][h] (+ bias[n]).
-// W [HEADS][n] rows of ROW_BYTES in the file's format; x [rows][HEADS][COLS] f32, or rounded (common/round.cuh);
-// out [rows][HEADS][n] f32. With PARTS > 1, at most 4, there are as many matrices with outputs of their own, matrix p from row
-// ENDS[p - 1] to ENDS[p] of all. PAIR: two matrices make one output, silu(a) * b. ANSWER: only the rows that want an
-// answer, one behind the other. Each matrix has its w, bias and out.
-// Grid: outputs / 8 rounded up, rows / TILE rounded up, HEADS; 256 threads, a warp for a row of W and TILE rows of x.
-// Bytes: W once for each TILE rows.
-#include "common/dot.cuh"
-#include "common/step.cuh"
+// There are PARTS matrices, at most 4, each of a format of its own. PART0 to PART3 are what `matrix` takes of each, END0 to
+// END3 the blocks up to its end; each has its w, a second pointer and its out.
+// W [HEADS][Outs] rows in the file's format; out [rows][HEADS][Outs] f32, or rounded to q and s (common/round.cuh), or both.
+// PREPARE, how the rows of x come to be: AS_IT_LIES: [rows][HEADS][cols] f32 at x, rounded at xq and xs. Otherwise made by
+// each block, PREPARED bytes a row: COPIED from X_FROM on of runs of X_UNIT f32, one a row and head; NORMED, the same
+// through an RMS norm; MERGED from PARTIALS parts of an attention (common/merge.cuh).
+// ANSWER: only the rows that want an answer, one behind the other. LINES (where HAS_LINES): runs of other values that are
+// made beside the matrices (common/line.cuh). LAST, by the last block to arrive: NEXT, the norm of the stream to which the
+// output is added; ROUTE, the choice of experts by the outputs of part 0 (common/route.cuh).
+// Grid: all parts' Outs / Own, then lines / HEADS; rows / TILE; HEADS; BLOCK threads, a warp for Own / warps rows of W and
+// TILE rows of x. Bytes: W once for each TILE rows; prepared, x once a block.
+#include "common/last.cuh"
+#include "common/line.cuh"
+#include "common/merge.cuh"
+#include "common/route.cuh"
 
-DI int part_of(int n) {
-    const int ends[] = {ENDS};
-    int part = 0;
+#define AS_IT_LIES 0
+#define COPIED 1
+#define NORMED 2
+#define MERGED 3
+
+#define PLAIN 0
+#define BIASED 1
+#define GATED 2
+
+#define NOTHING 0
+#define NEXT 1
+#define ROUTE 2
+
+// All that the rows of x are made of.
+struct Source {
+    const int* step;
+    const float* x;
+    const i8* q;
+    const float4* s;
+    const float* norm;
+    int* spoiled;
+    const int* op;
+    u8* room;
+};
+
+// Row i of x as a matrix takes it; made in the t-th place.
+template <class M>
+DI typename M::Row row_of(const Source& from, int t, int i) {
+    u64 row = (u64)i * HEADS + blockIdx.z;
+#if PREPARE == AS_IT_LIES
+    return M::row(M::rounds ? (const void*)from.q : from.x, from.s, row);
+#else
+    const int each = (M::cols + BLOCK - 1) / BLOCK;
+    float v[each];
+#if PREPARE == MERGED
+    Merge<PARTIALS, M::cols> merge(from.x + row * PARTIALS * (M::cols + 2));
+#endif
 #pragma unroll
-    for (int p = 0; p < PARTS - 1; p++) part += n >= ends[p];
-    return part;
-}
-
-template <class T>
-DI T* of(int part, T* a, T* b, T* c, T* d) {
-    return PARTS == 1 || part == 0 ? a : part == 1 ? b : part == 2 ? c : d;
-}
-
-extern "C" __global__ void __launch_bounds__(256)
-    run(const int* step, const void* x, const float4* s, const u8* w0, const u8* w1, const u8* w2, const u8* w3,
-        const float* b0, const float* b1, const float* b2, const float* b3, float* o0, float* o1, float* o2, float* o3) {
-    const int ends[] = {ENDS};
-    int n = blockIdx.x * 8 + threadIdx.x / 32, head = blockIdx.z, outs = ends[0];
-    int first = blockIdx.y * TILE, count = ANSWER ? step_wanted(step) : step_rows(step);
-    if (n >= ends[PARTS - 1] || first >= count) return;
-    int part = part_of(n);
+    for (int e = 0; e < each; e++) {
+        int k = threadIdx.x + BLOCK * e;
+#if PREPARE == MERGED
+        v[e] = k < M::cols ? merge.at(k) : 0;
+#else
+        v[e] = k < M::cols ? from.x[row * X_UNIT + X_FROM + k] : 0;
+#endif
+    }
+#if PREPARE == NORMED
+    check(v, from.spoiled + i, *from.op);
+    norm<M::cols, BLOCK, true, true>(v, EPS, from.norm, 0);
+#endif
+    u8* to = from.room + t * PREPARED;
+    float4* scales = (float4*)(to + M::cols);
 #pragma unroll
-    for (int p = PARTS - 1; p > 0; p--) {
-        if (part == p) {
-            outs = ends[p] - ends[p - 1];
-            n -= ends[p - 1];
+    for (int e = 0; e < each; e++) {
+        int k = threadIdx.x + BLOCK * e, first = k - threadIdx.x % 32;
+        if (k >= M::cols) break;
+        if (M::rounds) {
+            round_warp(v[e], (i8*)to + first, scales + first / 32);
+        } else {
+            ((float*)to)[k] = v[e];
         }
     }
-    Input input[TILE];
-    float sum[TILE], other[TILE];
+    return M::row(to, scales, 0);
+#endif
+}
+
+DI int rows_in_all(const int* step) { return ANSWER ? step_wanted(step) : step_rows(step); }
+DI int row_at(const int* step, int n) { return ANSWER ? step_wanted_row(step, n) : n; }
+
+// Own rows of M, from Own x block on, of Outs, times a tile of x. Form: PLAIN; BIASED by `second`; GATED: silu(a) * b, b of the
+// matrix U at `second`. Rounds: to q and s, by way of `own`, TILE x Own f32.
+template <class M, class U, int Outs, int Own, int Form, bool Rounds>
+DI void matrix(const Source& from, float* own, int block, const u8* w, const void* second, float* out, i8* q, float4* s) {
+    int head = blockIdx.z, first = blockIdx.y * TILE, count = rows_in_all(from.step);
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (first >= count) return;
+    typename M::Row input[TILE];
+    typename U::Row others[TILE];
 #pragma unroll
     for (int t = 0; t < TILE; t++) {
         // beyond the last row the last one is taken again, and what comes of it left
-        int i = min(first + t, count - 1);
-        int row = ANSWER ? step_wanted_row(step, i) : i;
-        input[t] = input_row(x, s, (u64)row * HEADS + head);
-        sum[t] = other[t] = 0;
+        int i = row_at(from.step, min(first + t, count - 1));
+        input[t] = row_of<M>(from, t, i);
+        if (Form == GATED) others[t] = row_of<U>(from, t, i);
     }
-    u64 at = ((u64)head * outs + n) * ROW_BYTES;
-    lane_dots<TILE>(of(part, w0, w1, w2, w3) + at, input, sum);
-    if (PAIR) lane_dots<TILE>(w1 + at, input, other);
-    float* out = of(part, o0, o1, o2, o3);
+    if (PREPARE != AS_IT_LIES) __syncthreads();
+    for (int r = warp; r < Own && block * Own + r < Outs; r += BLOCK / 32) {
+        int n = block * Own + r;
+        u64 at = (u64)head * Outs + n;
+        float sum[TILE] = {}, other[TILE] = {};
+        M::template dots<TILE>(w, at, input, sum);
+        if (Form == GATED) U::template dots<TILE>((const u8*)second, at, others, other);
 #pragma unroll
-    for (int t = 0; t < TILE; t++) {
-        float v = warp_sum(sum[t]);
-        if (PAIR) v = v / (1 + expf(-v)) * warp_sum(other[t]);
-        if (BIAS) v += of(part, b0, b1, b2, b3)[n];
-        if (threadIdx.x % 32 == 0 && first + t < count) out[((u64)(first + t) * HEADS + head) * outs + n] = v;
+        for (int t = 0; t < TILE; t++) {
+            float v = warp_sum(sum[t]);
+            if (Form == GATED) v = v / (1 + expf(-v)) * warp_sum(other[t]);
+            if (Form == BIASED) v += ((const float*)second)[n];
+            if (lane != 0 || first + t >= count) continue;
+            if (Rounds) own[t * Own + r] = v;
+            if (out) out[((u64)(first + t) * HEADS + head) * Outs + n] = v;
+        }
     }
+    if (!Rounds) return;
+    __syncthreads();
+    const int groups = (Own + 31) / 32;
+    for (int g = warp; g < TILE * groups; g += BLOCK / 32) {
+        int t = g / groups, k = g % groups * 32;
+        if (first + t >= count || block * Own + k >= Outs) continue;
+        u64 group = ((u64)(first + t) * HEADS + head) * Outs + block * Own + k;
+        round_warp(own[t * Own + k + lane], q + group, s + group / 32);
+    }
+}
+
+// What the last block does must not take registers that all blocks would then have.
+#if LAST
+#define BOUNDS BLOCK, (LAST == ROUTE ? 2 : 3)
+#else
+#define BOUNDS BLOCK
+#endif
+
+extern "C" __global__ void __launch_bounds__(BOUNDS)
+    run(const int* step, const float* x, const i8* xq, const float4* xs, const u8* w0, const u8* w1, const u8* w2, const u8* w3,
+        const void* v0, const void* v1, const void* v2, const void* v3, float* o0, float* o1, float* o2, float* o3, i8* q,
+        float4* s, const float* weight, int* spoiled, const int* op, const void* const* lines, void* const* last) {
+    __shared__ __align__(16) u8 room[TILE * PREPARED + 16];
+    __shared__ float own[TILE * OWNED + 1];
+    Source from = {step, x, xq, xs, weight, spoiled, op, room};
+    int b = blockIdx.x;
+    if (b < END0) {
+        matrix<PART0>(from, own, b, w0, v0, o0, q, s);
+#if PARTS > 1
+    } else if (b < END1) {
+        matrix<PART1>(from, own, b - END0, w1, v1, o1, q, s);
+#endif
+#if PARTS > 2
+    } else if (b < END2) {
+        matrix<PART2>(from, own, b - END1, w2, v2, o2, q, s);
+#endif
+#if PARTS > 3
+    } else if (b < END3) {
+        matrix<PART3>(from, own, b - END2, w3, v3, o3, q, s);
+#endif
+#if HAS_LINES
+    } else {
+#pragma unroll 1
+        for (int i = blockIdx.y * TILE; i < min(step_rows(step), (int)(blockIdx.y + 1) * TILE); i++) {
+            make_line<BLOCK, LINES>((b - MATRICES) * HEADS + blockIdx.z, step, i, lines);
+        }
+#endif
+    }
+#if LAST
+    int* arrived = (int*)last[0] + blockIdx.y;
+    if ((LAST == ROUTE && b >= END0) || !last_block(arrived, LAST == ROUTE ? END0 : gridDim.x)) return;
+#pragma unroll 1
+    for (int i = blockIdx.y * TILE; i < min(step_rows(step), (int)(blockIdx.y + 1) * TILE); i++) {
+#if LAST == ROUTE
+        u64 experts = EXPERTS, chosen = 2 * USED;
+        Routing<ROUTING>::choose<BLOCK>(o0 + i * experts, (const float*)last[1], (float*)last[2] + i * chosen);
+#else
+        Stream of = {(float*)last[1], (const float*)last[2], 0, (float*)last[3], spoiled, (const int*)last[4],
+                     (const float*)last[5], (const float*)last[6], 0, (i8*)last[7], (float4*)last[8]};
+        norm_row<NEXT_WIDTH, BLOCK, true, false, 2, NEXT_ROUNDS>(of, i, (u64)i * NEXT_WIDTH, NEXT_EPS);
+#endif
+    }
+#endif
 }

@@ -1,7 +1,8 @@
 // Rotary position embedding of the first ROTATED elements of each head; the rest passes. The angle of pair p is
-// position x freqs[p] (divided by divisors[p] where DIVISORS), a product of two f32, as everywhere in the field.
+// position x freqs[p] (divided by divisors[p] where DIVISORS).
 // x, out [rows][HEADS][WIDTH], freqs and divisors [ROTATED / 2] f32. INTERLEAVED: a pair is two neighbours, otherwise
 // elements p and p + ROTATED / 2. Grid: HEADS, 1, rows; 128 threads. Bytes: 8 a element.
+#include "common/rotate.cuh"
 #include "common/step.cuh"
 
 extern "C" __global__ void __launch_bounds__(128)
@@ -14,13 +15,9 @@ extern "C" __global__ void __launch_bounds__(128)
     for (int k = ROTATED + threadIdx.x; k < WIDTH; k += 128) out[k] = x[k];
     for (int p = threadIdx.x; p < ROTATED / 2; p += 128) {
         float freq = DIVISORS ? freqs[p] / divisors[p] : freqs[p];
-        float sin, cos;
-        sincosf((float)step_position(step, i) * freq, &sin, &cos);
-        sin *= MAGNITUDE;
-        cos *= MAGNITUDE;
         int a = INTERLEAVED ? 2 * p : p, b = INTERLEAVED ? 2 * p + 1 : p + ROTATED / 2;
-        float u = x[a], v = x[b];
-        out[a] = u * cos - v * sin;
-        out[b] = u * sin + v * cos;
+        float2 turned = rotated(x[a], x[b], (float)step_position(step, i) * freq, MAGNITUDE);
+        out[a] = turned.x;
+        out[b] = turned.y;
     }
 }

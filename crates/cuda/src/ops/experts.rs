@@ -1,52 +1,138 @@
-//! The chosen experts' gated feed-forwards, weighed and added.
+//! The chosen experts' gated feed-forwards, weighed and added; also with the router in front and the shared expert beside.
 
-use shardwright_model::plan::LocalWeight;
+use shardwright_model::op::Kind;
+use shardwright_model::plan::{LocalWeight, Place};
 
+use super::linear::gated;
+use super::{norm, route};
+use crate::fuse::{Moe, Shared};
 use crate::lower::Lower;
+use crate::product::{Input, Last, Product};
 use crate::program::{Axis, Scratch, Slot};
 use crate::unit::Unit;
 use crate::{Error, Result};
 
 pub(crate) fn experts(l: &mut Lower<'_>, used: usize) -> Result<()> {
-    let [gate, up, down] = l.local().weights.as_slice() else {
+    let (op, to) = (l.at, l.output(0));
+    let act = first_half(l, op, used, l.input(1), false)?;
+    let x = match act {
+        Act::Plain(x) if l.rounds(&l.op_at(op).weights[2]) => Act::Rounded(l.passing(x, width(l, op, used))),
+        other => other,
+    };
+    second_half(l, op, used, Ends { picked: l.input(1), act: x, shared: None, to, next: None })
+}
+
+/// Router, experts and shared expert in three launches.
+pub(crate) fn moe(l: &mut Lower<'_>, moe: &Moe) -> Result<()> {
+    let local = l.op_at(moe.route);
+    let Kind::Route(routing) = &local.kind else { return Err(Error::Plan("a router routes".into())) };
+    let picked = l.apart("picked", &local.outputs[0]);
+    let (router, bias) = route::router(l, routing);
+    let mut parts = vec![router];
+    parts.extend(moe.shared.as_ref().map(|s| gated(l, s.gate)));
+    let mut first = Product::new(parts, Input::Value(local.inputs[0]));
+    first.last = Some(Last::Route { routing, bias, to: picked.clone() });
+    first.launch(l);
+    let act = first_half(l, moe.experts, routing.used, picked.clone(), true)?;
+    let to = l.value(&l.op_at(moe.last()).outputs[0]);
+    let next = l.fused.next.get(&moe.last()).copied();
+    second_half(l, moe.experts, routing.used, Ends { picked, act, shared: moe.shared.as_ref(), to, next })
+}
+
+/// What the first half leaves.
+enum Act {
+    Plain(Slot),
+    Rounded([Slot; 2]),
+}
+
+/// Elements of a row of it.
+fn width(l: &Lower<'_>, op: usize, used: usize) -> usize {
+    used * l.op_at(op).weights[0].rows.len()
+}
+
+/// `silu(gate x) * (up x)` of the chosen experts of op `op`.
+fn first_half(l: &mut Lower<'_>, op: usize, used: usize, picked: Slot, fused: bool) -> Result<Act> {
+    let [gate, up, down] = l.op_at(op).weights.as_slice() else {
         return Err(Error::Plan("experts have three weights".into()));
     };
-    let inner = gate.rows.len();
-    let act = l.program.scratch(Scratch::Experts, l.rows() * used * inner.max(1) * 4);
-    if inner > 0 && !gate.copies.is_empty() {
-        if gate.quant == up.quant {
-            let [g, u] = [l.weight(0), l.weight(1)];
-            half(l, gate, used, [g, u], act.clone());
-        } else {
-            let bytes = l.rows() * used * inner * 4;
-            let [g, u] = [Scratch::Gates, Scratch::Ups].map(|what| l.program.scratch(what, bytes));
-            let (gates, ups) = (l.weight(0), l.weight(1));
-            half(l, gate, used, [gates, Slot::None], g.clone());
-            half(l, up, used, [ups, Slot::None], u.clone());
-            let unit = l.unit("pointwise").int("WIDTH", used * inner).int("WHAT", "SWIGLU");
-            l.along(unit, used * inner, 256, vec![Slot::Step, g, u, act.clone()]);
-        }
+    let (input, inner, width) = (l.op_at(op).inputs[0], gate.rows.len(), width(l, op, used));
+    let round = fused && l.rounds(down) && width > l.choices.narrow && inner.is_multiple_of(32);
+    let act = match round {
+        true => Act::Rounded(l.passing_room(width)),
+        false => Act::Plain(l.program.scratch(Scratch::Experts, l.rows() * width.max(1) * 4)),
+    };
+    if inner == 0 || gate.copies.is_empty() {
+        return Ok(act);
     }
+    let [for_gate, for_up] = [gate, up].map(|w| l.rounds(w));
+    let [codes, scales] = l.activations(&input, for_gate || for_up);
+    let mut unit = held(l.unit("experts"), gate).int("OUTS", inner).int("USED", used);
+    for (name, w, fast) in [("GATE", gate, for_gate), ("UP", up, for_up)] {
+        let kind = unit.matrix(w.quant, w.bytes_a_row(), w.cols.len(), fast);
+        unit = unit.int(name, kind);
+    }
+    let own = if round { 32 } else { 8 };
+    let unit = unit.int("OWN", own).int("ROUND", u8::from(round));
+    let mut args = vec![Slot::Step, picked, l.weight_of(op, 0), l.weight_of(op, 1), l.value(&input)];
+    args.extend([codes, scales]);
+    args.extend(match &act {
+        Act::Plain(out) => [out.clone(), Slot::None, Slot::None],
+        Act::Rounded([codes, scales]) => [Slot::None, codes.clone(), scales.clone()],
+    });
+    let grid = [Axis::Blocks(inner.div_ceil(own) as u32), Axis::Blocks(used as u32), Axis::Rows(1)];
+    l.call(unit, grid, 256, args);
+    Ok(act)
+}
+
+/// What the second half begins and ends with.
+struct Ends<'a> {
+    picked: Slot,
+    act: Act,
+    shared: Option<&'a Shared>,
+    to: Slot,
+    next: Option<usize>,
+}
+
+fn second_half(l: &mut Lower<'_>, op: usize, used: usize, ends: Ends<'_>) -> Result<()> {
+    let down = &l.op_at(op).weights[2];
     let fast = l.rounds(down);
-    let [x, scales] = l.passing(act, used * inner, fast);
-    let unit = held(l.matrix("down", down, fast), down).int("OUTS", down.rows.len()).int("USED", used);
-    let args = vec![Slot::Step, l.input(1), l.weight(2), x, scales, l.output(0)];
+    let mut unit = held(l.unit("down"), down).int("OUTS", down.rows.len()).int("USED", used);
+    unit.matrix(down.quant, down.bytes_a_row(), down.cols.len(), fast);
+    let here = fast && !down.cols.is_empty() && matches!(ends.act, Act::Plain(_));
+    let mut args = vec![Slot::Step, ends.picked, l.weight_of(op, 2)];
+    args.extend(match ends.act {
+        Act::Plain(x) => [x, Slot::None, Slot::None],
+        Act::Rounded([codes, scales]) => [Slot::None, codes, scales],
+    });
+    let (unit, shared) = beside(l, unit, ends.shared);
+    args.extend(shared);
+    args.extend([ends.to, Slot::Spoiled]);
+    let unit = unit.int("ROUND", u8::from(here)).int("NEXT", u8::from(ends.next.is_some()));
+    let (unit, last) = match ends.next {
+        Some(next) => norm::next(l, unit, next),
+        None => (unit, Slot::None),
+    };
+    args.push(last);
     let blocks = Axis::Blocks(down.rows.len().div_ceil(8) as u32);
     l.call(unit, [blocks, Axis::Blocks(1), Axis::Rows(1)], 256, args);
     Ok(())
 }
 
-/// One weight's products, or both with the gate applied.
-fn half(l: &mut Lower<'_>, w: &LocalWeight, used: usize, weights: [Slot; 2], to: Slot) {
+/// The shared expert's second half: its weight and activations.
+fn beside(l: &mut Lower<'_>, mut unit: Unit, shared: Option<&Shared>) -> (Unit, [Slot; 4]) {
+    let none = || Slot::None;
+    let Some(shared) = shared else {
+        return (unit.int("SHARED", 0).int("ROUND_H", 0), [none(), none(), none(), none()]);
+    };
+    let op = l.op_at(shared.down);
+    let (w, h): (&LocalWeight, Place) = (&op.weights[0], op.inputs[0]);
     let fast = l.rounds(w);
-    let [x, scales] = l.activations(&l.local().inputs[0], fast);
-    let pair = u8::from(weights[1] != Slot::None);
-    let unit =
-        held(l.matrix("experts", w, fast), w).int("OUTS", w.rows.len()).int("USED", used).int("PAIR", pair);
-    let [gate, up] = weights;
-    let args = vec![Slot::Step, l.input(1), gate, up, x, scales, to];
-    let grid = [Axis::Blocks(w.rows.len().div_ceil(8) as u32), Axis::Blocks(used as u32), Axis::Rows(1)];
-    l.call(unit, grid, 256, args);
+    let known = l.known(&h).filter(|_| fast);
+    let second = unit.matrix(w.quant, w.bytes_a_row(), w.cols.len(), fast);
+    let unit = unit.int("SHARED", 1).int("SECOND", second);
+    let unit = unit.int("ROUND_H", u8::from(fast && known.is_none() && !w.cols.is_empty()));
+    let [codes, scales] = known.unwrap_or([none(), none()]);
+    (unit, [l.weight_of(shared.down, 0), l.value(&h), codes, scales])
 }
 
 /// Which experts are here.

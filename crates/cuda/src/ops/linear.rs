@@ -1,49 +1,51 @@
 //! Matrices: projections, one small matrix a head, and the logits.
 
 use shardwright_model::exec::CANDIDATES;
-use shardwright_model::plan::LocalWeight;
+use shardwright_model::op::Kind;
 
 use crate::found::Found;
 use crate::lower::Lower;
+use crate::product::{Form, Input, Last, PARTS, Part, Product};
 use crate::program::{Axis, Scratch, Slot};
 
 /// Logits that a block looks through.
 const CHUNK: usize = 4096;
 
-/// Matrices that one call takes.
-const PARTS: usize = 4;
-
 pub(crate) fn linear(l: &mut Lower<'_>, biased: &[bool]) {
-    let weights = &l.local().weights[..biased.len()];
-    if let Some(to) = l.gated() {
-        let part = |j: usize| Part {
-            slot: l.weight(j),
-            bias: Slot::None,
-            outs: weights[j].rows.len(),
-            to: l.value(&to),
-        };
-        return product(l, &weights[0], &[part(0), part(1)], Form::Gated);
+    let input = l.local().inputs[0];
+    if l.fused.gated.contains(&l.at) {
+        let part = gated(l, l.at);
+        return Product::new(vec![part], Input::Value(input)).launch(l);
     }
-    let mut done = vec![false; biased.len()];
-    for j in 0..biased.len() {
-        if done[j] {
-            continue;
-        }
-        let same = |i: usize| {
-            weights[i].quant == weights[j].quant && biased[i] == biased[j] && (l.choices.fuse || i == j)
-        };
-        let group: Vec<usize> = (j..biased.len()).filter(|i| !done[*i] && same(*i)).take(PARTS).collect();
-        group.iter().for_each(|i| done[*i] = true);
-        let parts: Vec<Part> = group.into_iter().map(|i| part(l, biased, i)).collect();
-        product(l, &weights[j], &parts, Form::Plain);
+    let together = if l.choices.fuse { PARTS } else { 1 };
+    let outputs: Vec<usize> = (0..biased.len()).collect();
+    for some in outputs.chunks(together) {
+        let parts = some.iter().map(|j| part(l, l.at, *j, l.output(*j))).collect();
+        let mut product = Product::new(parts, Input::Value(input));
+        product.last = l.fused.next.get(&l.at).map(|op| Last::Next(*op));
+        product.launch(l);
     }
 }
 
-fn part(l: &Lower<'_>, biased: &[bool], j: usize) -> Part {
+/// Output `j` of the projections at `op`.
+pub(crate) fn part<'a>(l: &Lower<'a>, op: usize, j: usize, to: Slot) -> Part<'a> {
+    let local = l.op_at(op);
+    let plain = Part::plain(&local.weights[j], l.weight_of(op, j), to);
+    let Kind::Linear { biased } = &local.kind else { return plain };
+    if !biased[j] {
+        return plain;
+    }
     // biases follow the matrices
     let before = biased[..j].iter().filter(|b| **b).count();
-    let bias = if biased[j] { l.weight(biased.len() + before) } else { Slot::None };
-    Part { slot: l.weight(j), bias, outs: l.local().weights[j].rows.len(), to: l.output(j) }
+    Part { form: Form::Biased(l.weight_of(op, biased.len() + before)), ..plain }
+}
+
+/// Gate and up at `op`, with what the next op makes of them.
+pub(crate) fn gated<'a>(l: &mut Lower<'a>, op: usize) -> Part<'a> {
+    let (weights, place) = (&l.op_at(op).weights, l.op_at(op + 1).outputs[0]);
+    let (to, rounded) = l.handed("hidden", &place, place.width);
+    let form = Form::Gated(&weights[1], l.weight_of(op, 1));
+    Part { form, rounded, ..Part::plain(&weights[0], l.weight_of(op, 0), to) }
 }
 
 pub(crate) fn per_head(l: &mut Lower<'_>, transposed: bool) {
@@ -54,13 +56,15 @@ pub(crate) fn per_head(l: &mut Lower<'_>, transposed: bool) {
         let grid = [Axis::Blocks(w.copies.len() as u32), Axis::Blocks(1), Axis::Rows(1)];
         return l.call(unit, grid, 256, vec![Slot::Step, l.weight(0), l.input(0), l.output(0)]);
     }
-    product(l, w, &[part(l, &[false], 0)], Form::Plain);
+    let part = part(l, l.at, 0, l.output(0));
+    Product::new(vec![part], Input::Value(l.local().inputs[0])).launch(l);
 }
 
 pub(crate) fn logits(l: &mut Lower<'_>) {
-    let part = part(l, &[false], 0);
-    let logits = part.to.clone();
-    product(l, &l.local().weights[0], &[part], Form::Answer);
+    let logits = l.output(0);
+    let mut product = Product::new(vec![part(l, l.at, 0, logits.clone())], Input::Value(l.local().inputs[0]));
+    product.answer = true;
+    product.launch(l);
     best(l, logits);
 }
 
@@ -78,52 +82,4 @@ fn best(l: &mut Lower<'_>, logits: Slot) {
     let grid = |blocks| [Axis::Blocks(blocks as u32), Axis::Blocks(1), Axis::Rows(1)];
     l.call(first, grid(chunks), 512, vec![Slot::Step, logits, list.clone()]);
     l.call(last, grid(chunks.min(1)), 512, vec![Slot::Step, list, found]);
-}
-
-/// What is made of the products.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// Themselves.
-    Plain,
-    /// The same, of activations that are never rounded.
-    Exact,
-    /// `silu(a) * b` of two.
-    Gated,
-    /// Themselves, of the rows that want an answer.
-    Answer,
-}
-
-/// One of the matrices over a value.
-pub(crate) struct Part {
-    pub(crate) slot: Slot,
-    pub(crate) bias: Slot,
-    /// Rows of the matrix.
-    pub(crate) outs: usize,
-    pub(crate) to: Slot,
-}
-
-/// Stacks of matrices alike in all but their rows, `w` the first, times the op's first input.
-pub(crate) fn product(l: &mut Lower<'_>, w: &LocalWeight, parts: &[Part], form: Form) {
-    let (heads, tile, gated) = (w.copies.len(), l.choices.tile, form == Form::Gated);
-    // parts that a rank has nothing of would be ends without a row
-    let parts: Vec<&Part> = parts.iter().filter(|p| p.outs > 0).collect();
-    let Some(first) = parts.first() else { return };
-    let fast = form != Form::Exact && l.rounds(w);
-    let [x, scales] = l.activations(&l.local().inputs[0], fast);
-    let mut ends = vec![first.outs];
-    if !gated {
-        parts[1..].iter().for_each(|p| ends.push(ends[ends.len() - 1] + p.outs));
-    }
-    let (count, all) = (ends.len(), ends[ends.len() - 1]);
-    let ends: Vec<String> = ends.iter().map(usize::to_string).collect();
-    let unit = l.matrix("linear", w, fast).int("HEADS", heads).int("TILE", tile).int("PARTS", count);
-    let unit = unit.int("ENDS", ends.join(",")).int("PAIR", u8::from(gated));
-    let unit =
-        unit.int("BIAS", u8::from(first.bias != Slot::None)).int("ANSWER", u8::from(form == Form::Answer));
-    let mut args = vec![Slot::Step, x, scales];
-    for slot in [|p: &Part| p.slot.clone(), |p: &Part| p.bias.clone(), |p: &Part| p.to.clone()] {
-        args.extend((0..PARTS).map(|i| parts.get(i).map_or(Slot::None, |p| slot(p))));
-    }
-    let grid = [Axis::Blocks(all.div_ceil(8) as u32), Axis::Rows(tile), Axis::Blocks(heads as u32)];
-    l.call(unit, grid, 256, args);
 }

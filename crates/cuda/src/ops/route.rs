@@ -2,23 +2,38 @@
 
 use shardwright_model::op::{Gating, GroupScore, Routing};
 
-use super::linear::{Form, Part, product};
 use crate::lower::Lower;
+use crate::product::{Input, Part, Product};
 use crate::program::{Axis, Scratch, Slot};
+use crate::unit::Unit;
 
 pub(crate) fn route(l: &mut Lower<'_>, routing: &Routing) {
-    let logits = l.program.scratch(Scratch::Routes, l.rows() * routing.experts * 4);
-    let w = &l.local().weights[0];
-    let router = Part { slot: l.weight(0), bias: Slot::None, outs: w.rows.len(), to: logits.clone() };
-    // near ties decide which experts run
-    product(l, w, &[router], Form::Exact);
-    let bias = if l.local().weights.len() > 1 { l.weight(1) } else { Slot::None };
-    let (groups, kept, score) = routing.groups.unwrap_or((1, 1, GroupScore::Max));
-    let unit = l.unit("route").int("EXPERTS", routing.experts).int("USED", routing.used);
-    let unit = unit.int("SIGMOID", u8::from(routing.gating == Gating::Sigmoid));
-    let unit = unit.int("BIAS", u8::from(bias != Slot::None)).int("NORMALIZE", u8::from(routing.normalize));
-    let unit = unit.int("GROUPS", groups).int("KEPT", kept).float("SCALE", routing.scale);
-    let unit = unit.int("BEST_TWO", u8::from(score == GroupScore::BestTwo));
+    let (part, bias) = router(l, routing);
+    let logits = part.to.clone();
+    Product::new(vec![part], Input::Value(l.local().inputs[0])).launch(l);
+    let unit = described(l.unit("route"), routing, bias != Slot::None);
     let grid = [Axis::Blocks(1), Axis::Blocks(1), Axis::Rows(1)];
     l.call(unit, grid, 256, vec![Slot::Step, logits, bias, l.output(0)]);
+}
+
+/// The router's matrix, and what is added to its outputs for the choice.
+pub(crate) fn router<'a>(l: &mut Lower<'a>, routing: &Routing) -> (Part<'a>, Slot) {
+    let logits = l.program.scratch(Scratch::Routes, l.rows() * routing.experts * 4);
+    let weights = &l.local().weights;
+    let bias = if weights.len() > 1 { l.weight(1) } else { Slot::None };
+    // near ties decide which experts run
+    (Part { exact: true, ..Part::plain(&weights[0], l.weight(0), logits) }, bias)
+}
+
+/// Tells a kernel how experts are chosen.
+pub(crate) fn described(unit: Unit, routing: &Routing, biased: bool) -> Unit {
+    let (groups, kept, score) = routing.groups.unwrap_or((1, 1, GroupScore::Max));
+    let [sigmoid, biased, normalize, two] =
+        [routing.gating == Gating::Sigmoid, biased, routing.normalize, score == GroupScore::BestTwo]
+            .map(u8::from);
+    let Routing { experts, used, scale, .. } = routing;
+    let scale = scale.to_bits();
+    let rule =
+        format!("{experts}, {used}, {sigmoid}, {biased}, {normalize}, {groups}, {kept}, {two}, {scale:#x}");
+    unit.int("EXPERTS", experts).int("USED", used).int("ROUTING", rule)
 }

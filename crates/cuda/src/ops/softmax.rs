@@ -39,7 +39,8 @@ pub(crate) fn cached(l: &Lower<'_>, stem: &'static str) -> crate::unit::Unit {
     l.unit(stem).int("HALF", u8::from(l.choices.fast))
 }
 
-pub(crate) fn attend(l: &mut Lower<'_>, a: Attention) {
+/// Attends to each part of the keys: what comes of them, and how many there are.
+pub(crate) fn parts(l: &mut Lower<'_>, a: &Attention) -> (Slot, usize) {
     let parts = l.choices.context.div_ceil(PART).clamp(1, PARTS);
     let [keys, values] = a.cache;
     let (picked, keep) = a.picked.clone().unwrap_or((Slot::None, 0));
@@ -50,15 +51,18 @@ pub(crate) fn attend(l: &mut Lower<'_>, a: Attention) {
     let unit = unit.float("SCALE", a.scale);
     let bytes = l.rows() * a.heads * parts * (a.value + 2) * 4;
     let part = l.program.scratch(Scratch::Parts, bytes);
-    let [q, rope] = a.query;
+    let [q, rope] = a.query.clone();
     let args = vec![Slot::Step, q, rope, l.cache(keys), l.cache(values), picked, part.clone()];
     l.call(unit, [Axis::Blocks(a.heads as u32), Axis::Blocks(parts as u32), Axis::Rows(1)], 128, args);
-    let to = l.local().outputs[0];
-    let round = l.choices.fuse && a.value.is_multiple_of(32) && l.wanted_rounded(to.value);
+    (part, parts)
+}
+
+/// Attends to all keys: what comes of it goes to `out`, or rounded, or both.
+pub(crate) fn attend(l: &mut Lower<'_>, a: &Attention, out: Slot, rounded: Option<[Slot; 2]>) {
+    let (part, parts) = parts(l, a);
     let unit = l.unit("combine").int("HEADS", a.heads).int("VALUE", a.value).int("PARTS", parts);
-    let unit = unit.int("ROUND", u8::from(round));
-    let rounded = if round { l.room(&to) } else { [Slot::None, Slot::None] };
+    let unit = unit.int("ROUND", u8::from(rounded.is_some()));
+    let [codes, scales] = rounded.unwrap_or([Slot::None, Slot::None]);
     let grid = [Axis::Blocks(a.heads as u32), Axis::Blocks(1), Axis::Rows(1)];
-    let [codes, scales] = rounded;
-    l.call(unit, grid, 128, vec![Slot::Step, part, l.output(0), codes, scales]);
+    l.call(unit, grid, 128, vec![Slot::Step, part, out, codes, scales]);
 }

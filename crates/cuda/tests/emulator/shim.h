@@ -156,6 +156,7 @@ static void shim_leave(Barrier& b) {
     }
 }
 
+static inline void __threadfence() {}
 static inline void __syncthreads() { shim_wait(shim.block); }
 static inline void __syncwarp(unsigned = ~0u) { shim_wait(shim.warp[shim.current / 32]); }
 

@@ -25,6 +25,7 @@ pub(crate) fn exact() -> CudaOptions {
         dummy: false,
         recorded: vec![2],
         ranks: Ranks::default(),
+        narrow: CudaOptions::NARROW,
     }
 }
 

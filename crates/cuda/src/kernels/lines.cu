@@ -1,0 +1,9 @@
+// Runs of rows normed, rotated, written to the cache: LINES is a list of kinds of lines (common/line.cuh), `args` their
+// addresses. HALF: are the cache's elements f16?
+// Grid: the runs of all lines, 1, rows; 256 threads, a block for a run. Bytes: 6 or 8 an element.
+#include "common/line.cuh"
+
+extern "C" __global__ void __launch_bounds__(256) run(const int* step, const void* const* args) {
+    if (blockIdx.z >= step_rows(step)) return;
+    make_line<256, LINES>(blockIdx.x, step, blockIdx.z, args);
+}

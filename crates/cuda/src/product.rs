@@ -1,0 +1,268 @@
+//! The launch that does most of the work: matrices of any types over the same rows, how these rows come to be, what else
+//! rides along, and what the last block goes on with.
+
+use shardwright_model::op::Routing;
+use shardwright_model::plan::{LocalWeight, Place};
+
+use crate::lines::{self, Line};
+use crate::lower::Lower;
+use crate::ops::{norm, route};
+use crate::program::{Axis, Slot};
+use crate::unit::Unit;
+
+/// Threads of a block.
+const BLOCK: usize = 256;
+
+/// Matrices that one launch takes.
+pub(crate) const PARTS: usize = 4;
+
+/// Blocks of a launch in which each makes its rows anew, at most: some for each multiprocessor, fewer where rows are dear.
+const PREPARED: usize = 512;
+const MERGED: usize = 128;
+
+/// Bytes that a block has for rows that it makes itself.
+const ROOM: usize = 40 << 10;
+
+/// What is made of a matrix's products.
+pub(crate) enum Form<'a> {
+    Plain,
+    /// With a bias added.
+    Biased(Slot),
+    /// `silu(a) * b`, b of another matrix of as many rows.
+    Gated(&'a LocalWeight, Slot),
+}
+
+/// One of the matrices.
+pub(crate) struct Part<'a> {
+    pub(crate) weight: &'a LocalWeight,
+    pub(crate) slot: Slot,
+    pub(crate) form: Form<'a>,
+    /// Are activations never rounded for it?
+    pub(crate) exact: bool,
+    pub(crate) to: Slot,
+    /// Where the outputs go rounded.
+    pub(crate) rounded: Option<[Slot; 2]>,
+}
+
+impl<'a> Part<'a> {
+    pub(crate) fn plain(weight: &'a LocalWeight, slot: Slot, to: Slot) -> Part<'a> {
+        Part { weight, slot, form: Form::Plain, exact: false, to, rounded: None }
+    }
+
+    /// Outputs that a block makes, so that there are no more than so many blocks.
+    fn own(&self, blocks: usize) -> usize {
+        // one a warp, or what shares a scale
+        let least = if self.rounded.is_some() { 32 } else { BLOCK / 32 };
+        let outs = self.weight.rows.len();
+        let fair = (self.weight.copies.len() * outs).div_ceil(blocks).next_multiple_of(least);
+        fair.min(outs.next_multiple_of(least))
+    }
+
+    /// Its weight, and that of its gate's other half.
+    fn weights(&self) -> impl Iterator<Item = &'a LocalWeight> + use<'a> {
+        let other = if let Form::Gated(w, _) = self.form { Some(w) } else { None };
+        std::iter::once(self.weight).chain(other)
+    }
+
+    fn rounds(&self, l: &Lower<'_>, w: &LocalWeight) -> bool {
+        !self.exact && l.rounds(w)
+    }
+
+    /// What the kernel is told of it.
+    fn described(&self, l: &Lower<'_>, unit: &mut Unit, own: usize) -> String {
+        let mut kinds =
+            self.weights().map(|w| unit.matrix(w.quant, w.bytes_a_row(), w.cols.len(), self.rounds(l, w)));
+        let first = kinds.next().unwrap_or_default();
+        let second = kinds.next().unwrap_or_else(|| first.clone());
+        let form = match self.form {
+            Form::Plain => "PLAIN",
+            Form::Biased(_) => "BIASED",
+            Form::Gated(..) => "GATED",
+        };
+        let rounds = u8::from(self.rounded.is_some());
+        format!("{first}, {second}, {}, {own}, {form}, {rounds}", self.weight.rows.len())
+    }
+
+    fn second(&self) -> Slot {
+        match &self.form {
+            Form::Plain => Slot::None,
+            Form::Biased(slot) | Form::Gated(_, slot) => slot.clone(),
+        }
+    }
+}
+
+/// What the rows are.
+pub(crate) enum Input {
+    /// A value as it lies.
+    Value(Place),
+    /// Elements from `start` on of runs of `unit`, one a row and head.
+    Copied { from: Slot, unit: usize, start: usize },
+    /// Rows through the RMS norm that is this op.
+    Normed { from: Slot, op: usize },
+    /// The parts of an attention, so many, joined.
+    Merged { parts: Slot, count: usize },
+}
+
+/// What the last block to arrive goes on with.
+pub(crate) enum Last<'a> {
+    /// The norm at this op of the stream to which the output is added.
+    Next(usize),
+    /// A choice of experts by the first part's outputs.
+    Route { routing: &'a Routing, bias: Slot, to: Slot },
+}
+
+/// All of it.
+pub(crate) struct Product<'a> {
+    pub(crate) parts: Vec<Part<'a>>,
+    pub(crate) input: Input,
+    /// Only of the rows that want an answer?
+    pub(crate) answer: bool,
+    pub(crate) lines: Vec<Line>,
+    pub(crate) last: Option<Last<'a>>,
+}
+
+impl<'a> Product<'a> {
+    pub(crate) fn new(parts: Vec<Part<'a>>, input: Input) -> Product<'a> {
+        // parts that a rank has nothing of
+        let parts = parts.into_iter().filter(|p| !p.weight.rows.is_empty() && !p.weight.copies.is_empty());
+        Product { parts: parts.collect(), input, answer: false, lines: vec![], last: None }
+    }
+
+    /// Makes it a call.
+    pub(crate) fn launch(self, l: &mut Lower<'_>) {
+        let Some(first) = self.parts.first() else { return };
+        let heads = first.weight.copies.len();
+        let source = self.source(l);
+        let room = source.room(&self, l);
+        let tile = (l.choices.tile as usize).min(ROOM / room.max(1)).max(1);
+        let mut unit = l.unit("linear").int("BLOCK", BLOCK).int("TILE", tile).int("HEADS", heads);
+        unit = source.described(unit).int("PREPARED", room).int("ANSWER", u8::from(self.answer));
+        let blocks = self.described(l, &mut unit, source.blocks());
+        let lines: usize = self.lines.iter().map(|line| line.runs).sum();
+        unit = lines::described(unit, l, &self.lines).int("MATRICES", blocks);
+        let (unit, last) = self.last(l, unit);
+        let mut args = vec![Slot::Step, source.x, source.rounded[0].clone(), source.rounded[1].clone()];
+        for slot in [|p: &Part<'_>| p.slot.clone(), |p: &Part<'_>| p.second(), |p: &Part<'_>| p.to.clone()] {
+            args.extend((0..PARTS).map(|i| self.parts.get(i).map_or(Slot::None, slot)));
+        }
+        let rounded = self.parts.iter().find_map(|p| p.rounded.clone());
+        args.extend(rounded.unwrap_or([Slot::None, Slot::None]));
+        args.extend([source.norm, Slot::Spoiled, source.op]);
+        args.extend([lines::args(&self.lines), last]);
+        let wide = blocks + lines.div_ceil(heads);
+        let grid = [Axis::Blocks(wide as u32), Axis::Rows(tile as u32), Axis::Blocks(heads as u32)];
+        l.call(unit, grid, BLOCK as u32, args);
+    }
+
+    /// Tells the kernel of the parts, none of more blocks than so many; all their blocks.
+    fn described(&self, l: &Lower<'_>, unit: &mut Unit, most: usize) -> usize {
+        const NAMES: [(&str, &str); PARTS] =
+            [("PART0", "END0"), ("PART1", "END1"), ("PART2", "END2"), ("PART3", "END3")];
+        let (mut end, mut owned, mut numbers) = (0, 0, vec![]);
+        for (part, (name, ends)) in self.parts.iter().zip(NAMES) {
+            let own = part.own(most);
+            end += part.weight.rows.len().div_ceil(own);
+            if part.rounded.is_some() {
+                owned = own;
+            }
+            numbers.extend([(name, part.described(l, unit, own)), (ends, end.to_string())]);
+        }
+        numbers.extend([("PARTS", self.parts.len().to_string()), ("OWNED", owned.to_string())]);
+        unit.defines.extend(numbers);
+        end
+    }
+
+    /// The rows in front of the matrices.
+    fn source(&self, l: &mut Lower<'_>) -> Source {
+        match &self.input {
+            Input::Value(place) => self.value(l, place),
+            Input::Copied { from, unit, start } => Source::copied(from.clone(), *unit, *start),
+            Input::Normed { from, op } => {
+                let (width, eps) = norm::rms_of(l.op_at(*op));
+                let numbers = vec![("X_UNIT", width.to_string()), ("X_FROM", "0".into())];
+                let mut source = Source::new("NORMED", from.clone(), numbers);
+                (source.norm, source.op) = (l.weight_of(*op, 0), l.number(*op));
+                source.eps = Some(eps);
+                source
+            }
+            Input::Merged { parts, count } => {
+                Source::new("MERGED", parts.clone(), vec![("PARTIALS", count.to_string())])
+            }
+        }
+    }
+
+    fn value(&self, l: &mut Lower<'_>, place: &Place) -> Source {
+        let x = l.value(place);
+        let gated = self.parts.iter().any(|p| matches!(p.form, Form::Gated(..)));
+        let rounds = self.parts.iter().any(|p| p.weights().any(|w| p.rounds(l, w)));
+        let whole = self.parts.iter().all(|p| p.weight.cols.len() == place.width);
+        let narrow = (1..=l.choices.narrow).contains(&place.width);
+        let here = l.choices.fuse && narrow && whole && !gated && !self.answer;
+        if rounds && here && l.known(place).is_none() {
+            return Source::copied(x, place.width, 0);
+        }
+        let mut source = Source::new("AS_IT_LIES", x, vec![]);
+        if rounds {
+            source.rounded = l.activations(place, true);
+        }
+        source
+    }
+
+    fn last(&self, l: &mut Lower<'_>, unit: Unit) -> (Unit, Slot) {
+        match &self.last {
+            None => (unit.int("LAST", "NOTHING"), Slot::None),
+            Some(Last::Next(op)) => norm::next(l, unit.int("LAST", "NEXT"), *op),
+            Some(Last::Route { routing, bias, to }) => {
+                let unit = route::described(unit.int("LAST", "ROUTE"), routing, *bias != Slot::None);
+                (unit, Slot::List(vec![l.arrived(), bias.clone(), to.clone()]))
+            }
+        }
+    }
+}
+
+/// Where a launch's rows come from, as its kernel is told.
+struct Source {
+    prepare: &'static str,
+    x: Slot,
+    rounded: [Slot; 2],
+    norm: Slot,
+    op: Slot,
+    eps: Option<f32>,
+    numbers: Vec<(&'static str, String)>,
+}
+
+impl Source {
+    fn new(prepare: &'static str, x: Slot, numbers: Vec<(&'static str, String)>) -> Source {
+        let none = || Slot::None;
+        Source { prepare, x, rounded: [none(), none()], norm: none(), op: none(), eps: None, numbers }
+    }
+
+    fn copied(x: Slot, unit: usize, start: usize) -> Source {
+        Source::new("COPIED", x, vec![("X_UNIT", unit.to_string()), ("X_FROM", start.to_string())])
+    }
+
+    fn described(&self, mut unit: Unit) -> Unit {
+        unit.defines.extend(self.numbers.iter().cloned());
+        unit = unit.int("PREPARE", self.prepare);
+        self.eps.map_or(unit.clone(), |eps| unit.float("EPS", eps))
+    }
+
+    /// Blocks that a part may have, at most.
+    fn blocks(&self) -> usize {
+        match self.prepare {
+            "AS_IT_LIES" => usize::MAX,
+            "MERGED" => MERGED,
+            _ => PREPARED,
+        }
+    }
+
+    /// Bytes of a row that a block makes.
+    fn room(&self, product: &Product<'_>, l: &Lower<'_>) -> usize {
+        let bytes = |p: &Part<'_>| {
+            let n = p.weight.cols.len();
+            if p.rounds(l, p.weight) { n / 2 * 3 } else { n * 4 }
+        };
+        let most = product.parts.iter().map(bytes).max().unwrap_or(0).next_multiple_of(16);
+        if self.prepare == "AS_IT_LIES" { 0 } else { most }
+    }
+}
