@@ -34,6 +34,22 @@ pub trait Device: Send {
     /// If there is not enough.
     fn alloc(&mut self, bytes: usize) -> Result<u64>;
 
+    /// Memory that all devices of its group write, every bit of it set, at an address that all of them know; given back with
+    /// the device.
+    ///
+    /// # Errors
+    /// If there is not enough, or they can't.
+    fn inbox(&mut self, bytes: usize) -> Result<u64>;
+
+    /// Memory of the host that kernels write, all zero; given back with the device.
+    ///
+    /// # Errors
+    /// If there is not enough.
+    fn pinned(&mut self, bytes: usize) -> Result<u64>;
+
+    /// The first words of pinned memory as they are now, whatever else is being done.
+    fn glance(&self, from: u64, out: &mut [u32]);
+
     /// Copies to the device. May return before it is done, but `data` is free again.
     ///
     /// # Errors

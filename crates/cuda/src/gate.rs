@@ -77,6 +77,22 @@ pub fn units() -> Result<BTreeSet<Unit>> {
         units.insert(sizes("sum").int("WIDTH", 6144).int("RANKS", 8).int("WIRE", wire));
     }
     units.insert(Unit::new("hash").int("WIDTH", 1));
+    let exchange = |receive: u8, legs: u8| {
+        let unit = sizes("exchange")
+            .int("RANKS", 8)
+            .int("CAPACITY", 98_304)
+            .int("BF16", legs - 1)
+            .int("WIDTH", 6144);
+        let unit = unit.int("ADDENDS", 2).int("RECEIVE", receive).int("LEGS", legs);
+        unit.int("BLOCK", 128).int("BLOCKS", 48)
+    };
+    units.extend([exchange(0, 1), exchange(1, 1), exchange(1, 2)]);
+    let norm =
+        sizes("norm").int("WIDTH", 6144).int("RUNS", 1).float("EPS", 1e-5).int("RMS", 1).int("ROUND", 1);
+    for ranks in [2, 8] {
+        let unit = norm.clone().int("ADDENDS", 3).int("BLOCK", 256).int("RECEIVE", 1).int("RANKS", ranks);
+        units.insert(unit.int("CAPACITY", 98_304).int("BF16", 1));
+    }
     units.insert(sizes("pointwise").int("WIDTH", 4096).int("WHAT", "COPY"));
     Ok(units)
 }

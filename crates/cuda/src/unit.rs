@@ -12,6 +12,7 @@ use crate::format;
 pub(crate) const FILES: &[(&str, &str)] = &[
     ("common/cache.cuh", include_str!("kernels/common/cache.cuh")),
     ("common/dot.cuh", include_str!("kernels/common/dot.cuh")),
+    ("common/exchange.cuh", include_str!("kernels/common/exchange.cuh")),
     ("common/last.cuh", include_str!("kernels/common/last.cuh")),
     ("common/line.cuh", include_str!("kernels/common/line.cuh")),
     ("common/matrix.cuh", include_str!("kernels/common/matrix.cuh")),
@@ -37,6 +38,7 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("combine", include_str!("kernels/combine.cu")),
     ("down", include_str!("kernels/down.cu")),
     ("embed", include_str!("kernels/embed.cu")),
+    ("exchange", include_str!("kernels/exchange.cu")),
     ("experts", include_str!("kernels/experts.cu")),
     ("hash", include_str!("kernels/hash.cu")),
     ("index", include_str!("kernels/index.cu")),

@@ -103,6 +103,18 @@ impl Device for Faulty {
         self.inner.alloc(bytes)
     }
 
+    fn inbox(&mut self, bytes: usize) -> Result<u64> {
+        self.inner.inbox(bytes)
+    }
+
+    fn pinned(&mut self, bytes: usize) -> Result<u64> {
+        self.inner.pinned(bytes)
+    }
+
+    fn glance(&self, from: u64, out: &mut [u32]) {
+        self.inner.glance(from, out);
+    }
+
     fn upload(&mut self, to: u64, data: &[u8]) -> Result<()> {
         let mut data = data.to_vec();
         if data.len() > 64 {

@@ -99,9 +99,11 @@ pub(super) const ROOMS: &[Room] = &[
             "src/driver/mod.rs",
             "src/driver/gpu.rs",
             "src/driver/handle.rs",
+            "src/driver/inbox.rs",
             "src/driver/staging.rs",
             "src/nvrtc.rs",
             "tests/emulator/mod.rs",
+            "tests/emulator/world.rs",
         ],
     },
     Room {

@@ -8,11 +8,12 @@ use std::ptr;
 use std::sync::Arc;
 
 use cudarc::driver::sys::{
-    self, CUdeviceptr, CUfunction, CUfunction_attribute as Attribute, CUgraph, CUgraphExec, CUlaunchConfig,
-    CUmodule, CUresult, CUstream, CUstream_flags, CUstreamCaptureMode,
+    self, CUdevice, CUdeviceptr, CUfunction, CUfunction_attribute as Attribute, CUgraph, CUgraphExec,
+    CUlaunchConfig, CUmodule, CUresult, CUstream, CUstream_flags, CUstreamCaptureMode,
 };
 
 use super::handle::{Context, Owned};
+use super::inbox::{Mapped, Pinned, apart};
 use super::staging::{Staging, wait};
 use super::{GpuInfo, check};
 use crate::device::{Device, Kernel, Launch, Recording};
@@ -26,12 +27,27 @@ pub struct Gpu {
     kernels: Vec<Function>,
     known: HashMap<Unit, Kernel>,
     memory: Vec<Owned<CUdeviceptr>>,
+    mapped: Vec<Mapped>,
+    pinned: Vec<Pinned>,
     staging: Staging,
     stream: Owned<CUstream>,
     context: Context,
     info: GpuInfo,
     architecture: String,
     jit: Arc<Jit>,
+    device: CUdevice,
+    /// Others of its group that may write into its inboxes; none if those are the host's memory.
+    peers: Option<Vec<CUdevice>>,
+}
+
+/// By which way the GPUs of a group write into each other's inboxes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Way {
+    /// To each other's memory where all can, else through the host's.
+    #[default]
+    Best,
+    /// Through the host's memory.
+    Host,
 }
 
 // SAFETY: the driver's handles may be used by any thread that has entered their context, which every method does first; pinned
@@ -68,7 +84,8 @@ impl Gpu {
         }
         let info = all.swap_remove(index);
         let architecture = jit.compiler().architecture(info.capability)?;
-        let context = Context::of(super::device(index as i32)?)?;
+        let device = super::device(index as i32)?;
+        let context = Context::of(device)?;
         context.enter()?;
         let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: a stream is made and destroyed.
@@ -80,13 +97,46 @@ impl Gpu {
             kernels: vec![],
             known: HashMap::new(),
             memory: vec![],
+            mapped: vec![],
+            pinned: vec![],
             staging: Staging::new()?,
             stream,
             context,
             info,
             architecture,
             jit,
+            device,
+            peers: None,
         })
+    }
+
+    /// The GPUs with these numbers, to work as one group.
+    ///
+    /// # Errors
+    /// As [`Gpu::open`]; if one is named twice.
+    pub fn group(indices: &[usize], jit: &Arc<Jit>, way: Way) -> Result<Vec<Gpu>> {
+        if let Some(twice) =
+            indices.iter().enumerate().find_map(|(i, n)| indices[..i].contains(n).then_some(n))
+        {
+            return Err(Error::Driver(format!("GPU {twice} is named twice; a rank needs one of its own")));
+        }
+        let open = |index: &usize| Gpu::open(*index, Arc::clone(jit));
+        let mut gpus = indices.iter().map(open).collect::<Result<Vec<Gpu>>>()?;
+        let devices: Vec<CUdevice> = gpus.iter().map(|gpu| gpu.device).collect();
+        if gpus.len() < 2 {
+            return Ok(gpus);
+        }
+        let why = match way {
+            Way::Host => Some("asked for".to_owned()),
+            Way::Best => apart(&devices)?,
+        };
+        match why {
+            Some(why) => log::warn!("sums over GPUs go through the host's memory: {why}"),
+            None => gpus.iter_mut().for_each(|gpu| {
+                gpu.peers = Some(devices.iter().copied().filter(|d| *d != gpu.device).collect());
+            }),
+        }
+        Ok(gpus)
     }
 
     /// What it is.
@@ -129,6 +179,9 @@ impl Gpu {
         // SAFETY: the module is alive, the name ends with NUL.
         let found = unsafe { sys::cuModuleGetFunction(&mut function, module.get(), c"run".as_ptr()) };
         check(found, || format!("the entry `run` of kernel `{label}`"))?;
+        // now, and not at its first launch, which may be while a peer waits for this one
+        // SAFETY: the function is alive.
+        check(unsafe { sys::cuFuncLoad(function) }, || format!("loading kernel `{label}`"))?;
         let function = Function { label, function, parameters: parameters(function), _module: module };
         function.allow_shared(self.info.shared)?;
         Ok(function)
@@ -221,6 +274,33 @@ impl Device for Gpu {
         let result = unsafe { sys::cuMemsetD8Async(address, 0, bytes, self.stream.get()) };
         check(result, || format!("zeroing {bytes} bytes on GPU {}", self.info.index))?;
         Ok(address)
+    }
+
+    fn inbox(&mut self, bytes: usize) -> Result<u64> {
+        self.context.enter()?;
+        let Some(peers) = &self.peers else {
+            self.pinned.push(Pinned::new(bytes, 0xff)?);
+            return Ok(self.pinned[self.pinned.len() - 1].address());
+        };
+        let mapped = Mapped::new(self.device, peers, bytes.max(1))?;
+        let address = mapped.address();
+        self.mapped.push(mapped);
+        // SAFETY: the memory has so many bytes.
+        let result = unsafe { sys::cuMemsetD8Async(address, 0xff, bytes, self.stream.get()) };
+        check(result, || format!("emptying an inbox of {bytes} bytes on GPU {}", self.info.index))?;
+        wait(self.stream.get())?;
+        Ok(address)
+    }
+
+    fn pinned(&mut self, bytes: usize) -> Result<u64> {
+        self.context.enter()?;
+        self.pinned.push(Pinned::new(bytes, 0)?);
+        Ok(self.pinned[self.pinned.len() - 1].address())
+    }
+
+    fn glance(&self, from: u64, out: &mut [u32]) {
+        let memory = self.pinned.iter().find(|p| p.address() == from);
+        memory.expect("the address of pinned memory").glance(out);
     }
 
     fn upload(&mut self, to: u64, data: &[u8]) -> Result<()> {

@@ -3,6 +3,7 @@
 
 mod gpu;
 mod handle;
+mod inbox;
 mod staging;
 
 use std::ffi::{CStr, c_char, c_int};
@@ -10,7 +11,7 @@ use std::ptr;
 
 use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute as Attribute, CUresult};
 
-pub use gpu::Gpu;
+pub use gpu::{Gpu, Way};
 
 use crate::{Error, Result};
 

@@ -1,14 +1,31 @@
 // Norms (common/norm.cuh) of each run of WIDTH: RMS or layer norm; with ADDENDS the stream is added up first.
 // x, out [rows][RUNS][WIDTH] f32; w, b [WIDTH] f32. A row that holds a NaN or an infinity has `spoiled` lowered to `op`.
+// RECEIVE: what is added is the sum over ranks (common/exchange.cuh), of which `second` (+ `third`) is this rank's summand, pushed
+// before.
 // Grid: RUNS, 1, rows; BLOCK threads. Bytes: 8 an element, 4 for each addend, 1.5 rounded.
 #include "common/norm.cuh"
+#if RECEIVE
+#include "common/exchange.cuh"
+#define ADDED 2
+#else
+#define ADDED ADDENDS
+#endif
 #include "common/step.cuh"
 
-extern "C" __global__ void __launch_bounds__(BLOCK)
+extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     run(const int* step, float* x, const float* w, const float* b, float* out, int* spoiled, const int* op,
-        const float* first, const float* second, const float* third, i8* q, float4* s) {
+        const float* first, const float* second, const float* third, i8* q, float4* s, void* inbox, void* wait) {
     int i = blockIdx.z;
     if (i >= step_rows(step)) return;
+    u64 at = ((u64)i * RUNS + blockIdx.x) * WIDTH;
+#if RECEIVE
+    __shared__ __align__(16) float total[WIDTH];
+    u64 base = at / VEC;
+    receive_packets<ADDENDS == 3>(second, third, (uint4*)inbox, base + threadIdx.x, BLOCK, base + WIDTH / VEC, base, total,
+                                  (Wait*)wait, *op);
+    __syncthreads();
+    second = total - at;
+#endif
     Stream of = {x, w, b, out, spoiled, op, first, second, third, q, s};
-    norm_row<WIDTH, BLOCK, RMS, true, ADDENDS, ROUND>(of, i, ((u64)i * RUNS + blockIdx.x) * WIDTH, EPS);
+    norm_row<WIDTH, BLOCK, RMS, true, ADDED, ROUND>(of, i, at, EPS);
 }

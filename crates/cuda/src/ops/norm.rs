@@ -38,6 +38,8 @@ fn norm(l: &mut Lower<'_>, width: usize, eps: f32, rms: bool) {
     let mut args = vec![Slot::Step, l.input(0), l.weight(0), bias, l.output(0), Slot::Spoiled, op];
     args.extend((0..3).map(|i| addends.get(i).map_or(Slot::None, |place| l.value(place))));
     args.extend(if round { l.room(&to) } else { [Slot::None, Slot::None] });
+    // nothing is received
+    args.extend([Slot::None, Slot::None]);
     l.call(unit, [Axis::Blocks((whole / width) as u32), Axis::Blocks(1), Axis::Rows(1)], BLOCK, args);
 }
 

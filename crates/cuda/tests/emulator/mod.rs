@@ -2,12 +2,14 @@
 //! can be tested with it; their speed and order of memory can't.
 #![allow(unsafe_code, clippy::unwrap_used, reason = "a test's device: any failure is the test's")]
 
+#[allow(dead_code, reason = "one test needs it")]
+pub(crate) mod world;
+
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
 
 use libloading::Library;
 use shardwright_cuda::device::{Device, Kernel, Launch, Recording};
@@ -16,14 +18,25 @@ use shardwright_cuda::{Error, Result};
 
 const SHIM: &str = include_str!("shim.h");
 
-static LAUNCHING: Mutex<()> = Mutex::new(());
+/// How a library is entered: all blocks of a launch, or one whose threads are then resumed one by one.
+const ENTRIES: &str = r#"
+static void shim_run() { shim_call(run); }
+extern "C" int entry(const unsigned* grid, unsigned threads, unsigned shared, const uint64_t* args, char* stacks) {
+    return shim_launch(shim_run, grid, threads, shared, args, stacks);
+}
+extern "C" int begin(const unsigned* grid, const unsigned* block, unsigned threads, const uint64_t* args, char* stacks, const Outside* outside) {
+    return shim_single(shim_run, grid, block, threads, args, stacks, outside);
+}
+"#;
 
-/// Wide loads from odd addresses stop the process, as they stop a GPU.
+/// Wide loads from odd addresses stop the process, as they stop a GPU. Static memory is a library's own, also that of templates.
 const FLAGS: &[&str] = &[
     "-std=c++17",
     "-O2",
     "-ffp-contract=off",
     "-fno-strict-aliasing",
+    "-fno-gnu-unique",
+    "-Wl,-Bsymbolic",
     "-fsanitize=alignment",
     "-fsanitize-undefined-trap-on-error",
     "-shared",
@@ -31,12 +44,16 @@ const FLAGS: &[&str] = &[
     "-w",
 ];
 
-type Entry = unsafe extern "C" fn(*const u32, u32, u32, *const u64) -> i32;
+type Entry = unsafe extern "C" fn(*const u32, u32, u32, *const u64, *mut u128) -> i32;
+
+/// Bytes of the stacks of a block's threads, as the shim divides them.
+const STACKS: usize = 1024 * (64 << 10);
 
 /// The device.
 #[derive(Default)]
 pub(crate) struct Emulator {
     memory: Vec<Vec<u128>>,
+    stacks: Vec<u128>,
     libraries: Vec<Library>,
     entries: Vec<Entry>,
     known: HashMap<Unit, Kernel>,
@@ -51,19 +68,13 @@ impl Emulator {
             eprintln!("SKIPPED: kernels are emulated on x86-64 with a C++ compiler named c++ only");
             return None;
         }
-        Some(Emulator::default())
+        Some(Emulator { stacks: vec![0; STACKS / 16], ..Emulator::default() })
     }
 
     fn compile(&mut self, unit: &Unit) -> Kernel {
-        let source = format!(
-            "{SHIM}\n{}\nextern \"C\" int entry(const unsigned* grid, unsigned threads, unsigned shared, const uint64_t* args) {{\n\
-             return shim_launch([] {{ shim_call(run); }}, grid, threads, shared, args); }}\n",
-            unit.source().replace("extern \"C\" __global__", "__global__")
-        );
-        let library = built(&source, &unit.label());
+        let library = library(unit);
         // SAFETY: the library was just made by us; `entry` has this signature.
         let entry = unsafe {
-            let library = Library::new(&library).unwrap();
             let entry = *library.get::<Entry>(b"entry").unwrap();
             self.libraries.push(library);
             entry
@@ -73,10 +84,22 @@ impl Emulator {
     }
 }
 
+/// A kernel's code, with static memory that nobody else has: a block's shared memory is there.
+pub(crate) fn library(unit: &Unit) -> Library {
+    let source =
+        format!("{SHIM}\n{}\n{ENTRIES}", unit.source().replace("extern \"C\" __global__", "__global__"));
+    let file = built(&source, &unit.label());
+    // the loader knows a file again, so each gets one of its own
+    let copy = tempfile::NamedTempFile::new_in(file.parent().unwrap()).unwrap().into_temp_path();
+    std::fs::copy(&file, &copy).unwrap();
+    // SAFETY: the library was just made by us, and has no initialisers.
+    unsafe { Library::new(copy.as_os_str()).unwrap() }
+}
+
 /// The library of a source, made once and kept beside the build's other outputs.
 fn built(source: &str, label: &str) -> PathBuf {
     let mut hasher = DefaultHasher::new();
-    source.hash(&mut hasher);
+    (source, FLAGS).hash(&mut hasher);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulated");
     std::fs::create_dir_all(&folder).unwrap();
     let library = folder.join(format!("{:016x}.so", hasher.finish()));
@@ -97,6 +120,23 @@ impl Device for Emulator {
         let address = memory.as_mut_ptr() as u64;
         self.memory.push(memory);
         Ok(address.next_multiple_of(256))
+    }
+
+    fn inbox(&mut self, bytes: usize) -> Result<u64> {
+        let address = self.alloc(bytes)?;
+        self.repeat(address, &[0xff], bytes)?;
+        Ok(address)
+    }
+
+    fn pinned(&mut self, bytes: usize) -> Result<u64> {
+        self.alloc(bytes)
+    }
+
+    fn glance(&self, from: u64, out: &mut [u32]) {
+        for (i, word) in out.iter_mut().enumerate() {
+            // SAFETY: as below.
+            *word = unsafe { (from as *const u32).add(i).read_volatile() };
+        }
     }
 
     fn upload(&mut self, to: u64, data: &[u8]) -> Result<()> {
@@ -131,11 +171,11 @@ impl Device for Emulator {
 
     fn launch(&mut self, launch: &Launch) -> Result<()> {
         let entry = self.entries[launch.kernel.0];
-        // a library is loaded once, and its shared memory is that of one block
-        let _one = LAUNCHING.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: a kernel gets as many addresses as it has parameters, all of them in our memory.
-        let status =
-            unsafe { entry(launch.grid.as_ptr(), launch.block, launch.shared, launch.args.as_ptr()) };
+        let status = unsafe {
+            let stacks = self.stacks.as_mut_ptr();
+            entry(launch.grid.as_ptr(), launch.block, launch.shared, launch.args.as_ptr(), stacks)
+        };
         match status {
             0 => Ok(()),
             _ => Err(Error::Plan(format!("a block of {} threads", launch.block))),

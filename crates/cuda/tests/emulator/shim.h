@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <sched.h>
+#include <time.h>
 #include <utility>
 
 #define EMULATED
@@ -31,6 +33,7 @@ struct __attribute__((aligned(16))) uint4 { unsigned x, y, z, w; };
 static inline float2 make_float2(float x, float y) { return {x, y}; }
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 static inline int2 make_int2(int x, int y) { return {x, y}; }
+static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 static inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
 
 template <class To, class From>
@@ -115,6 +118,12 @@ shim_switch:
 
 enum { SHIM_THREADS = 1024, SHIM_STACK = 64 << 10 };
 
+// What a test puts in the place of memory that others share, and of time.
+struct Outside {
+    void (*store)(unsigned* to, const unsigned* words);
+    uint64_t (*clock)();
+};
+
 struct Barrier { int arrived, live; unsigned generation; };
 struct Shim {
     void* main;
@@ -128,6 +137,9 @@ struct Shim {
     char* stacks;
     char* shared;
     long progress;
+    // Is a packet looked for, which may not have come?
+    bool expects;
+    const Outside* outside;
 };
 static Shim shim;
 
@@ -216,11 +228,42 @@ static float warp_sum(float v) { return shim_reduce(v, [](float a, float b) { re
 static float warp_max(float v) { return shim_reduce(v, [](float a, float b) { return fmaxf(a, b); }); }
 
 template <class T>
+static T atomicExch(T* p, T v) { T old = *p; *p = v; return old; }
+template <class T>
 static T atomicAdd(T* p, T v) { T old = *p; *p += v; return old; }
 template <class T>
 static T atomicMin(T* p, T v) { T old = *p; if (v < old) *p = v; return old; }
 template <class T>
 static T atomicMax(T* p, T v) { T old = *p; if (v > old) *p = v; return old; }
+
+// --- what ranks exchange: packets of four words, each a store or load of its own ---
+
+static uint4 load_packet(const uint4* p) {
+    shim.expects = true;
+    shim_yield();
+    const volatile unsigned* words = (const volatile unsigned*)p;
+    return {words[0], words[1], words[2], words[3]};
+}
+
+static void store_packet(uint4* p, uint4 v) {
+    const unsigned from[4] = {v.x, v.y, v.z, v.w};
+    volatile unsigned* words = (volatile unsigned*)p;
+    if (shim.outside) {
+        shim_yield();
+        shim.outside->store((unsigned*)p, from);
+        return;
+    }
+    for (int i = 0; i < 4; i++) words[i] = from[i];
+}
+
+static uint64_t nanoseconds() {
+    if (shim.outside) return shim.outside->clock();
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static void __threadfence_system() { __sync_synchronize(); }
 
 // --- launches ---
 
@@ -242,7 +285,7 @@ static void shim_start() {
     abort();
 }
 
-static void shim_block() {
+static void shim_begin() {
     shim.block = {0, shim.threads, 0};
     for (int t = 0; t < shim.threads; t++) {
         if (t % 32 == 0) shim.warp[t / 32] = {0, min(32, shim.threads - t), 0};
@@ -253,32 +296,50 @@ static void shim_block() {
         shim.done[t] = false;
         shim.turn[t] = 0;
     }
+}
+
+// Runs a thread until it waits. Has it ended?
+static bool shim_resume(int t) {
+    shim.current = t;
+    threadIdx = {(unsigned)t, 0, 0};
+    shim_switch(&shim.main, shim.thread[t]);
+    return shim.done[t];
+}
+
+static void shim_block() {
+    shim_begin();
     for (int left = shim.threads; left > 0;) {
         long before = shim.progress;
-        for (int t = 0; t < shim.threads; t++) {
-            if (shim.done[t]) continue;
-            shim.current = t;
-            threadIdx = {(unsigned)t, 0, 0};
-            shim_switch(&shim.main, shim.thread[t]);
-            left -= shim.done[t];
-        }
+        shim.expects = false;
+        for (int t = 0; t < shim.threads; t++)
+            if (!shim.done[t]) left -= shim_resume(t);
         if (left > 0 && shim.progress == before) {
-            fprintf(stderr, "emulated kernel: threads of block %u,%u,%u wait at different barriers\n", blockIdx.x, blockIdx.y, blockIdx.z);
-            abort();
+            if (!shim.expects) {
+                fprintf(stderr, "emulated kernel: threads of block %u,%u,%u wait at different barriers\n", blockIdx.x, blockIdx.y, blockIdx.z);
+                abort();
+            }
+            sched_yield();
         }
     }
 }
 
-static int shim_launch(void (*body)(), const unsigned* grid, unsigned threads, unsigned shared, const uint64_t* args) {
+static int shim_ready(void (*body)(), const unsigned* grid, unsigned threads, unsigned shared, const uint64_t* args, char* stacks) {
     if (threads == 0 || threads > SHIM_THREADS) return 1;
-    if (!shim.stacks) shim.stacks = (char*)aligned_alloc(4096, (size_t)SHIM_THREADS * SHIM_STACK);
     free(shim.shared);
     shim.shared = (char*)aligned_alloc(128, (shared + 127) / 128 * 128 + 128);
+    memset(shim.shared, 0xff, shared);
+    shim.stacks = stacks;
     shim_body = body;
     shim.threads = (int)threads;
     shim.args = args;
     blockDim = {threads, 1, 1};
     gridDim = {grid[0], grid[1], grid[2]};
+    return 0;
+}
+
+static int shim_launch(void (*body)(), const unsigned* grid, unsigned threads, unsigned shared, const uint64_t* args, char* stacks) {
+    int status = shim_ready(body, grid, threads, shared, args, stacks);
+    if (status) return status;
     for (unsigned z = 0; z < grid[2]; z++)
         for (unsigned y = 0; y < grid[1]; y++)
             for (unsigned x = 0; x < grid[0]; x++) {
@@ -288,4 +349,14 @@ static int shim_launch(void (*body)(), const unsigned* grid, unsigned threads, u
             }
     return 0;
 }
+
+// One block, whose threads the caller resumes in an order of its own.
+static int shim_single(void (*body)(), const unsigned* grid, const unsigned* block, unsigned threads, const uint64_t* args, char* stacks, const Outside* outside) {
+    int status = shim_ready(body, grid, threads, 0, args, stacks);
+    shim.outside = outside;
+    blockIdx = {block[0], block[1], block[2]};
+    if (!status) shim_begin();
+    return status;
+}
+extern "C" int resume(unsigned thread) { return shim_resume((int)thread); }
 #define SHIM_DYNAMIC(name) unsigned char* name = (unsigned char*)shim.shared
