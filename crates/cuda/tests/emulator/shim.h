@@ -131,7 +131,7 @@ struct Shim {
     bool done[SHIM_THREADS];
     int current, threads;
     Barrier block, warp[SHIM_THREADS / 32];
-    uint64_t lanes[SHIM_THREADS / 32][2][32];
+    uint64_t lanes[SHIM_THREADS / 32][2][32], votes[SHIM_THREADS / 32][2][32];
     unsigned turn[SHIM_THREADS];
     const uint64_t* args;
     char* stacks;
@@ -170,6 +170,8 @@ static void shim_leave(Barrier& b) {
 
 static inline void __threadfence() {}
 static inline void __syncthreads() { shim_wait(shim.block); }
+// Threads take turns on one core.
+static inline void __threadfence() {}
 static inline void __syncwarp(unsigned = ~0u) { shim_wait(shim.warp[shim.current / 32]); }
 
 // Two sets of lanes in turn: one barrier an exchange is enough.
@@ -199,14 +201,14 @@ static T __shfl_down_sync(unsigned, T v, int o) {
     int lane = (int)threadIdx.x % 32;
     return shim_exchange(v, lane + o < 32 ? lane + o : lane);
 }
+// Votes are marked with their turn: a lane may be gone when the others count its last one.
 static inline unsigned __ballot_sync(unsigned, int v) {
     int me = shim.current;
-    uint64_t* lanes = shim.lanes[me / 32][shim.turn[me]++ % 2];
-    lanes[me % 32] = v != 0;
+    uint64_t turn = shim.turn[me]++, *votes = shim.votes[me / 32][turn % 2];
+    votes[me % 32] = (turn + 1) << 1 | (v != 0);
     __syncwarp();
     unsigned r = 0;
-    int live = shim.threads - me / 32 * 32;
-    for (int l = 0; l < 32 && l < live; l++) r |= (unsigned)(!shim.done[me / 32 * 32 + l] && lanes[l]) << l;
+    for (int l = 0; l < 32; l++) r |= (unsigned)(votes[l] == ((turn + 1) << 1 | 1)) << l;
     return r;
 }
 static inline int __any_sync(unsigned m, int v) { return __ballot_sync(m, v) != 0; }
@@ -226,6 +228,80 @@ static float shim_reduce(float v, F f) {
 }
 static float warp_sum(float v) { return shim_reduce(v, [](float a, float b) { return a + b; }); }
 static float warp_max(float v) { return shim_reduce(v, [](float a, float b) { return fmaxf(a, b); }); }
+
+// --- common/mma.cuh ---
+
+#define DYNAMIC_SHARED(name) unsigned char* name = (unsigned char*)shim.shared
+
+// A product of a warp: every lane shows its elements, then makes its own of the result.
+static void mma(float (&d)[4], const unsigned (&a)[4], unsigned low, unsigned high) {
+    static float all[SHIM_THREADS / 32][2][32][12];
+    int me = shim.current, lane = me % 32;
+    float(*shown)[12] = all[me / 32][shim.turn[me]++ % 2];
+    for (int j = 0; j < 12; j++) {
+        unsigned two = j < 8 ? a[j / 2] : j < 10 ? low : high;
+        shown[lane][j] = half_to_float((unsigned short)(two >> 16 * (j % 2)));
+    }
+    __syncwarp();
+    for (int j = 0; j < 4; j++) {
+        int row = lane / 4, column = lane % 4 * 2 + j % 2;
+        double sum = d[j];
+        for (int k = 0; k < 16; k++) {
+            float x = shown[row * 4 + k % 8 / 2][k / 8 * 4 + j / 2 * 2 + k % 2];
+            sum += (double)x * shown[column * 4 + k % 8 / 2][8 + k / 8 * 2 + k % 2];
+        }
+        d[j] = (float)sum;
+    }
+}
+
+static void shim_matrices(unsigned (&to)[4], const unsigned short* row, bool transposed) {
+    int me = shim.current, lane = me % 32;
+    uint64_t* lanes = shim.lanes[me / 32][shim.turn[me]++ % 2];
+    if ((uintptr_t)row % 16) abort();
+    lanes[lane] = (uint64_t)row;
+    __syncwarp();
+    for (int m = 0; m < 4; m++) {
+        unsigned short two[2];
+        for (int j = 0; j < 2; j++) {
+            int r = transposed ? lane % 4 * 2 + j : lane / 4, c = transposed ? lane / 4 : lane % 4 * 2 + j;
+            two[j] = ((const unsigned short*)lanes[8 * m + r])[c];
+        }
+        to[m] = (unsigned)two[1] << 16 | two[0];
+    }
+    __syncwarp();
+}
+static void load_matrices(unsigned (&to)[4], const unsigned short* row) { shim_matrices(to, row, false); }
+static void load_transposed(unsigned (&to)[4], const unsigned short* row) { shim_matrices(to, row, true); }
+
+// Copies are done when they are waited for, and not before.
+struct Copy { void* to; const void* from; };
+struct Copies { Copy all[512]; int group[512], count, groups; };
+static Copies shim_copies[SHIM_THREADS];
+
+static void copy_start(void* to, const void* from, bool is) {
+    Copies& c = shim_copies[shim.current];
+    if ((uintptr_t)to % 16 || (uintptr_t)from % 16 || c.count == 512) abort();
+    c.group[c.count] = c.groups;
+    c.all[c.count++] = {to, is ? from : nullptr};
+}
+static void copy_commit() { shim_copies[shim.current].groups++; }
+template <int LEFT>
+static void copy_wait() {
+    Copies& c = shim_copies[shim.current];
+    int left = 0;
+    for (int i = 0; i < c.count; i++) {
+        Copy copy = c.all[i];
+        if (c.group[i] >= c.groups - LEFT) {
+            c.group[left] = c.group[i];
+            c.all[left++] = copy;
+        } else if (copy.from) {
+            memcpy(copy.to, copy.from, 16);
+        } else {
+            memset(copy.to, 0, 16);
+        }
+    }
+    c.count = left;
+}
 
 template <class T>
 static T atomicExch(T* p, T v) { T old = *p; *p = v; return old; }
@@ -287,6 +363,7 @@ static void shim_start() {
 
 static void shim_begin() {
     shim.block = {0, shim.threads, 0};
+    memset(shim.votes, 0, sizeof shim.votes);
     for (int t = 0; t < shim.threads; t++) {
         if (t % 32 == 0) shim.warp[t / 32] = {0, min(32, shim.threads - t), 0};
         // as if called: the stack is a multiple of 16 plus 8 at the entry
@@ -295,6 +372,7 @@ static void shim_begin() {
         shim.thread[t] = top - 6;
         shim.done[t] = false;
         shim.turn[t] = 0;
+        shim_copies[t].count = 0;
     }
 }
 
@@ -359,4 +437,3 @@ static int shim_single(void (*body)(), const unsigned* grid, const unsigned* blo
     return status;
 }
 extern "C" int resume(unsigned thread) { return shim_resume((int)thread); }
-#define SHIM_DYNAMIC(name) unsigned char* name = (unsigned char*)shim.shared
