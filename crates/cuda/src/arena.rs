@@ -127,7 +127,8 @@ impl Bound {
 
     fn launch(&self, at: usize, rows: u32) -> Launch {
         let (call, kernel, args) = &self.calls[at];
-        Launch { kernel: *kernel, grid: call.blocks(rows), block: call.block, shared: 0, args: args.clone() }
+        let (grid, block, shared) = (call.blocks(rows), call.block, call.shared);
+        Launch { kernel: *kernel, grid, block, shared, args: args.clone() }
     }
 
     /// Records the whole step of `rows` rows.

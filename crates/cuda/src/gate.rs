@@ -16,7 +16,8 @@ use crate::unit::Unit;
 use crate::{CudaOptions, Result};
 
 /// Presets, and how many layers show all their kinds.
-const MODELS: [(&str, u32); 4] = [("glm-5", 5), ("glm-4.5-air", 3), ("deepseek-v3", 5), ("llama-3-8b", 2)];
+const MODELS: [(&str, u32); 5] =
+    [("glm-5", 5), ("glm-4.7-flash", 2), ("glm-4.5-air", 3), ("deepseek-v3", 5), ("llama-3-8b", 2)];
 
 /// Steps of at most `rows` rows over a long context, all ops fused.
 pub fn choices(rows: usize, tile: u32, fast: bool) -> Choices {

@@ -203,8 +203,9 @@ impl<'a> Lower<'a> {
         if grid.contains(&Axis::Blocks(0)) {
             return;
         }
+        let shared = unit.shared();
         let unit = self.program.unit(unit);
-        self.program.calls.push(Call { unit, grid, block, args });
+        self.program.calls.push(Call { unit, grid, block, shared, args });
     }
 
     /// A call for each row, with blocks of `block` threads along `width` elements.

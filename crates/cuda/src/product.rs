@@ -6,6 +6,7 @@ use shardwright_model::plan::{LocalWeight, Place};
 
 use crate::lines::{self, Line};
 use crate::lower::Lower;
+use crate::ops::softmax::Parts;
 use crate::ops::{norm, route};
 use crate::program::{Axis, Slot};
 use crate::unit::Unit;
@@ -99,8 +100,8 @@ pub(crate) enum Input {
     Copied { from: Slot, unit: usize, start: usize },
     /// Rows through the RMS norm that is this op.
     Normed { from: Slot, op: usize },
-    /// The parts of an attention, so many, joined.
-    Merged { parts: Slot, count: usize },
+    /// The parts of an attention, joined.
+    Merged(Parts),
 }
 
 /// What the last block to arrive goes on with.
@@ -185,8 +186,9 @@ impl<'a> Product<'a> {
                 source.eps = Some(eps);
                 source
             }
-            Input::Merged { parts, count } => {
-                Source::new("MERGED", parts.clone(), vec![("PARTIALS", count.to_string())])
+            Input::Merged(Parts { at, count, keep }) => {
+                let numbers = vec![("PARTIALS", count.to_string()), ("KEEP", keep.to_string())];
+                Source::new("MERGED", at.clone(), numbers)
             }
         }
     }

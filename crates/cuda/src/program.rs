@@ -15,6 +15,8 @@ pub enum Scratch {
     Parts,
     /// Scores of the indexer.
     Scores,
+    /// What blocks choose of a row's positions: their keys, the positions, and how many blocks are done.
+    Chosen(usize),
     /// Logits of the router.
     Routes,
     /// What goes into the experts' second half.
@@ -96,6 +98,8 @@ pub struct Call {
     pub grid: [Axis; 3],
     /// Threads of a block.
     pub block: u32,
+    /// Bytes of shared memory that the launch gives a block.
+    pub shared: u32,
     /// What its parameters point to.
     pub args: Vec<Slot>,
 }

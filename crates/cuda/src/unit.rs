@@ -17,7 +17,9 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("common/line.cuh", include_str!("kernels/common/line.cuh")),
     ("common/matrix.cuh", include_str!("kernels/common/matrix.cuh")),
     ("common/merge.cuh", include_str!("kernels/common/merge.cuh")),
+    ("common/mma.cuh", include_str!("kernels/common/mma.cuh")),
     ("common/norm.cuh", include_str!("kernels/common/norm.cuh")),
+    ("common/parts.cuh", include_str!("kernels/common/parts.cuh")),
     ("common/quant.cuh", include_str!("kernels/common/quant.cuh")),
     ("common/quant/bytes.cuh", include_str!("kernels/common/quant/bytes.cuh")),
     ("common/quant/iq.cuh", include_str!("kernels/common/quant/iq.cuh")),
@@ -34,6 +36,7 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("common/types.cuh", include_str!("kernels/common/types.cuh")),
     ("answer", include_str!("kernels/answer.cu")),
     ("attend", include_str!("kernels/attend.cu")),
+    ("attend_tiles", include_str!("kernels/attend_tiles.cu")),
     ("cache", include_str!("kernels/cache.cu")),
     ("combine", include_str!("kernels/combine.cu")),
     ("down", include_str!("kernels/down.cu")),
@@ -42,6 +45,7 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("experts", include_str!("kernels/experts.cu")),
     ("hash", include_str!("kernels/hash.cu")),
     ("index", include_str!("kernels/index.cu")),
+    ("index_tiles", include_str!("kernels/index_tiles.cu")),
     ("linear", include_str!("kernels/linear.cu")),
     ("lines", include_str!("kernels/lines.cu")),
     ("norm", include_str!("kernels/norm.cu")),
@@ -169,6 +173,12 @@ impl Unit {
                 }
             }
         }
+    }
+
+    /// Bytes of shared memory that a launch gives each block: its `SHARED`.
+    pub fn shared(&self) -> u32 {
+        let shared = self.defines.iter().find(|(name, _)| *name == "SHARED");
+        shared.and_then(|(_, bytes)| bytes.parse().ok()).unwrap_or(0)
     }
 
     /// Name and numbers, for reports: `linear K=6144 N=2048`.

@@ -59,7 +59,7 @@ fn complaints(unit: &Unit, architecture: &str, log: &str) -> Vec<String> {
     let Some(needs) = Needs::read(log) else {
         return warnings.chain(["no report of what it needs".to_owned()]).collect();
     };
-    let shared = needs.shared;
+    let shared = needs.shared + unit.shared();
     let much = (shared > SHARED).then(|| format!("{shared} bytes of shared memory, {SHARED} is the most"));
     let label = unit.label();
     let here = |(stem, number, on, _): &&(&str, &str, &str, u32)| {
@@ -76,7 +76,7 @@ fn tried(nvrtc: &Nvrtc, unit: &Unit) -> (String, Vec<String>) {
     for architecture in ARCHITECTURES {
         let compiled = nvrtc.compile(unit, architecture);
         let needs = compiled.as_ref().ok().and_then(|c| Needs::read(&c.log));
-        let cell = needs.map(|n| format!("{} {} {}", n.registers, n.shared, n.spilled));
+        let cell = needs.map(|n| format!("{} {} {}", n.registers, n.shared + unit.shared(), n.spilled));
         line += &format!("{:>14}", cell.unwrap_or_default());
         let found = match compiled {
             Ok(compiled) => complaints(unit, architecture, &compiled.log),
@@ -141,4 +141,6 @@ fn reports_are_read_and_judged() {
     check(&report(40, "", 4), &["8 bytes spilled"]);
     check(&format!("a.cu(3): warning #177-D: unused\n{}", report(40, "", 0)), &["#177-D"]);
     check("", &["no report"]);
+    let given = complaints(&Unit::new("quantize").int("SHARED", SHARED), "sm_90a", &report(40, shared, 0));
+    assert!(matches!(&given[..], [much] if much.contains("134376 bytes of shared memory")), "{given:?}");
 }

@@ -4,10 +4,11 @@
 // line of `values` (STRIDE_V), at VALUE x the KV head. Grouped-query attention: GROUP query heads read one KV head, and
 // FIRST and FIRST_KV are the first ones here. Latent attention: one KV head, the value is the front of the key, and
 // the query comes in two parts, the second of ROPE elements. PICKED: only the positions in `picked` are read.
-// q [rows][HEADS][KEY - ROPE], q_rope [rows][HEADS][ROPE], picked [rows][KEEP] f32;
-// part [rows][HEADS][PARTS][VALUE + 2] f32. Grid: HEADS, PARTS, rows; 128 threads, a warp for a key at a time.
-// Bytes: the lines read, once for each head.
+// q [rows][HEADS][KEY - ROPE], q_rope [rows][HEADS][ROPE], picked [rows][KEEP] f32; part: {largest, sum of weights}
+// [MAX_ROWS][HEADS][PARTS], then sums [rows][HEADS][PARTS][VALUE] f32, of parts with keys.
+// Grid: HEADS, PARTS, rows; 128 threads, a warp for a key at a time. Bytes: the lines read, once for each head.
 #include "common/cache.cuh"
+#include "common/parts.cuh"
 #include "common/reduce.cuh"
 
 #define WARPS 4
@@ -21,8 +22,8 @@ extern "C" __global__ void __launch_bounds__(128)
         float* part) {
     int i = blockIdx.z, head = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     if (i >= step_rows(step)) return;
-    int count = step_position(step, i) + 1;
-    if (PICKED) count = min(count, KEEP);
+    int count = attended(step, i, KEEP), size = part_size(count, PARTS), first = blockIdx.y * size, end = min(count, first + size);
+    if (first >= end) return;
     const int* table = step_table(step, i);
     picked += (u64)i * KEEP;
     int kv = (FIRST + head) / GROUP - FIRST_KV;
@@ -35,8 +36,7 @@ extern "C" __global__ void __launch_bounds__(128)
     }
 #pragma unroll
     for (int j = 0; j < LANE_VALUES; j++) sum[j] = 0;
-    int size = (count + PARTS - 1) / PARTS, end = min(count, (int)(blockIdx.y + 1) * size);
-    for (int t = blockIdx.y * size + warp; t < end; t += WARPS) {
+    for (int t = first + warp; t < end; t += WARPS) {
         u64 line = cache_line(table, position_at(picked, t));
         const Element* key = keys + line * STRIDE_K + kv * KEY;
         float dot = 0;
@@ -68,7 +68,8 @@ extern "C" __global__ void __launch_bounds__(128)
     }
     __syncthreads();
     float all = fmaxf(fmaxf(mosts[0], mosts[1]), fmaxf(mosts[2], mosts[3]));
-    float* to = part + (row * PARTS + blockIdx.y) * (VALUE + 2);
+    u64 at = row * PARTS + blockIdx.y;
+    float* to = part + part_sums(HEADS, PARTS) + at * VALUE;
     float factor[WARPS], total = 0;
 #pragma unroll
     for (int w = 0; w < WARPS; w++) {
@@ -81,8 +82,5 @@ extern "C" __global__ void __launch_bounds__(128)
         for (int w = 0; w < WARPS; w++) v += factor[w] * sums[w][k];
         to[k] = v;
     }
-    if (threadIdx.x == 0) {
-        to[VALUE] = all;
-        to[VALUE + 1] = total;
-    }
+    if (threadIdx.x == 0) ((float2*)part)[at] = make_float2(all, total);
 }

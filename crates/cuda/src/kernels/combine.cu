@@ -1,21 +1,26 @@
-// Joins the parts of an attention (common/merge.cuh). part [rows][HEADS][PARTS][VALUE + 2] as attend.cu leaves it;
-// out [rows][HEADS][VALUE] f32. ROUND: the output comes rounded (common/round.cuh), and as it is only where there is an out.
-// Grid: HEADS, 1, rows; 128 threads. Bytes: 4 PARTS (VALUE + 2) a head and row.
+// Joins the parts of an attention (common/merge.cuh), as attend.cu leaves them; out [rows][HEADS][VALUE] f32. ROUND: the
+// output comes rounded (common/round.cuh), and as it is only where there is an out.
+// Grid: HEADS, VALUE / 32 rounded up, rows; 256 threads: an element a lane, a share of the parts a warp.
+// Bytes: 4 VALUE a part with keys, head and row.
 #include "common/merge.cuh"
 #include "common/round.cuh"
-#include "common/step.cuh"
 
-extern "C" __global__ void __launch_bounds__(128) run(const int* step, const float* part, float* out, i8* q, float4* s) {
-    int i = blockIdx.z;
+extern "C" __global__ void __launch_bounds__(256) run(const int* step, const float* part, float* out, i8* q, float4* s) {
+    int i = blockIdx.z, warp = threadIdx.x / 32, lane = threadIdx.x % 32, k = 32 * blockIdx.y + lane;
     if (i >= step_rows(step)) return;
+    Merge<PARTS, VALUE> merge(part, step, i, HEADS, blockIdx.x, KEEP);
+    __shared__ float shares[SHARES][32];
+    float v = k < VALUE ? merge.share(k, warp) : 0;
+    shares[warp][lane] = v;
+    __syncthreads();
+    if (warp > 0) return;
+#pragma unroll
+    for (int n = 1; n < SHARES; n++) v += shares[n][lane];
+    v /= merge.total;
     u64 row = (u64)i * HEADS + blockIdx.x;
-    Merge<PARTS, VALUE> merge(part + row * PARTS * (VALUE + 2));
-    for (int k = threadIdx.x; k < VALUE; k += 128) {
-        float v = merge.at(k);
-        if (out) out[row * VALUE + k] = v;
+    if (out && k < VALUE) out[row * VALUE + k] = v;
 #if ROUND
-        u64 group = row * VALUE + k - threadIdx.x % 32;
-        round_warp(v, q + group, s + group / 32);
+    u64 group = row * VALUE + k - lane;
+    round_warp(v, q + group, s + group / 32);
 #endif
-    }
 }

@@ -4,7 +4,8 @@
 // W [HEADS][Outs] rows in the file's format; out [rows][HEADS][Outs] f32, or rounded to q and s (common/round.cuh), or both.
 // PREPARE, how the rows of x come to be: AS_IT_LIES: [rows][HEADS][cols] f32 at x, rounded at xq and xs. Otherwise made by
 // each block, PREPARED bytes a row: COPIED from X_FROM on of runs of X_UNIT f32, one a row and head; NORMED, the same
-// through an RMS norm; MERGED from PARTIALS parts of an attention (common/merge.cuh).
+// through an RMS norm; MERGED from PARTIALS parts of an attention to at most
+// KEEP keys, or any (common/merge.cuh).
 // ANSWER: only the rows that want an answer, one behind the other. LINES (where HAS_LINES): runs of other values that are
 // made beside the matrices (common/line.cuh). LAST, by the last block to arrive: NEXT, the norm of the stream to which the
 // output is added; ROUTE, the choice of experts by the outputs of part 0 (common/route.cuh).
@@ -50,7 +51,7 @@ DI typename M::Row row_of(const Source& from, int t, int i) {
     const int each = (M::cols + BLOCK - 1) / BLOCK;
     float v[each];
 #if PREPARE == MERGED
-    Merge<PARTIALS, M::cols> merge(from.x + row * PARTIALS * (M::cols + 2));
+    Merge<PARTIALS, M::cols> merge(from.x, from.step, i, HEADS, blockIdx.z, KEEP);
 #endif
 #pragma unroll
     for (int e = 0; e < each; e++) {

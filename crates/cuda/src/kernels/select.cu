@@ -1,15 +1,40 @@
 // The KEEP best positions of each row by score: larger first, then lower position; written ascending, as numbers. Rows
 // with no more than KEEP positions keep all; the rest of their list is -1.
-// score [rows][CONTEXT], out [rows][KEEP] f32. Grid: 1, 1, rows; 512 threads. Bytes: a row's scores five times.
+// One block is enough for ALONE positions. Of more, each chooses the best of CHUNK, and the last one to be done the best of
+// these, which lie in the order of their positions. done [MAX_ROWS] is zero before and after.
+// score [rows][CONTEXT] f32, out [rows][KEEP] f32; keys, places [rows][CHUNKS][KEEP].
+// Grid: CHUNKS, 1, rows; 1024 threads. Bytes: six times the scores, by one SM for each chunk, from its L1 cache but for
+// the first time. 128 k positions are 8 chunks and then one of 16 k.
+#include "common/last.cuh"
 #include "common/select.cuh"
 #include "common/step.cuh"
 
-extern "C" __global__ void __launch_bounds__(512) run(const int* step, const float* score, float* out) {
-    int i = blockIdx.z;
+#define CHUNKS ((CONTEXT + CHUNK - 1) / CHUNK)
+
+static_assert(CHUNK >= KEEP, "all chunks but the last one leave KEEP");
+
+extern "C" __global__ void __launch_bounds__(1024)
+    run(const int* step, const float* score, u32* keys, int* places, int* done, float* out) {
+    int i = blockIdx.z, first = blockIdx.x * CHUNK;
     if (i >= step_rows(step)) return;
     int count = step_position(step, i) + 1;
-    score += (u64)i * CONTEXT;
+    if (first >= (count > ALONE ? count : 1)) return;
+    score += (u64)i * CONTEXT + first;
     out += (u64)i * KEEP;
-    for (int n = count + threadIdx.x; n < KEEP; n += 512) out[n] = -1;
-    each_kept<512>(count, KEEP, [=](int t) { return ordered(score[t]); }, [=](int n, int t) { out[n] = (float)t; });
+    if (count <= ALONE) {
+        for (int n = count + threadIdx.x; n < KEEP; n += 1024) out[n] = -1;
+        each_kept<1024>(count, KEEP, [=](int t) { return ordered(score[t]); }, [=](int n, int t) { out[n] = (float)t; });
+        return;
+    }
+    keys += (u64)i * CHUNKS * KEEP;
+    places += (u64)i * CHUNKS * KEEP;
+    auto leave = [=](int n, int t) {
+        keys[blockIdx.x * KEEP + n] = ordered(score[t]);
+        places[blockIdx.x * KEEP + n] = first + t;
+    };
+    each_kept<1024>(min(CHUNK, count - first), KEEP, [=](int t) { return ordered(score[t]); }, leave);
+    int chunks = (count + CHUNK - 1) / CHUNK;
+    if (!last_block(done + i, chunks)) return;
+    int left = (chunks - 1) * KEEP + min(KEEP, count - (chunks - 1) * CHUNK);
+    each_kept<1024>(left, KEEP, [=](int t) { return keys[t]; }, [=](int n, int t) { out[n] = (float)places[t]; });
 }

@@ -30,10 +30,12 @@ fn attention(l: &Lower<'_>, op: usize, query: Slot) -> Option<Attention> {
         value,
         scale,
         group,
+        shared: local.inputs[1].width / key,
         first,
         query,
         cache,
         picked: None,
+        keep: 0,
     })
 }
 

@@ -27,7 +27,10 @@ fn attention(l: &Lower<'_>, op: usize, query: [Slot; 2]) -> Option<Attention> {
     let Kind::AttendMla { latent, rope, scale, cache } = local.kind else { return None };
     let heads = local.inputs[0].width / latent;
     let long = l.choices.tier == Tier::Long;
-    let picked = local.inputs.get(4).filter(|_| long).map(|p| (l.value(p), p.width));
+    let from = local.inputs.get(4);
+    // keys are dealt alike in both tiers
+    let keep = from.map_or(0, |p| p.width);
+    let picked = from.filter(|_| long).map(|p| l.value(p));
     let (key, first) = (latent + rope, [0, 0]);
     // one KV head for all query heads
     let (group, cache) = (heads, [cache, cache]);
@@ -38,10 +41,12 @@ fn attention(l: &Lower<'_>, op: usize, query: [Slot; 2]) -> Option<Attention> {
         value: latent,
         scale,
         group,
+        shared: 1,
         first,
         query,
         cache,
         picked,
+        keep,
     })
 }
 
@@ -66,8 +71,8 @@ pub(crate) fn fused(l: &mut Lower<'_>, mla: &Mla) {
     }
     let query = ["query_latent", "query_rope"].map(|what| l.between(what, 0));
     let Some(attention) = attention(l, mla.attend, query) else { return };
-    let (parts, count) = softmax::parts(l, &attention);
-    out_of_latent(l, mla, Input::Merged { parts, count });
+    let parts = softmax::parts(l, &attention);
+    out_of_latent(l, mla, Input::Merged(parts));
 }
 
 /// All that is projected from the stream, of whatever types.

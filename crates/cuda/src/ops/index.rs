@@ -6,8 +6,13 @@ use super::softmax::{cached, write};
 use crate::lower::{Lower, Tier};
 use crate::program::{Axis, Scratch, Slot};
 
-/// Blocks that share a row's keys.
-const BLOCKS: u32 = 64;
+/// Blocks that share a row's keys, and keys that one of them takes at a time: by tensor cores or without.
+const TILED: [usize; 2] = [512, 128];
+const PLAIN: [usize; 2] = [64, 8];
+
+/// Positions that one block chooses from, and where there are more, those that each of several does.
+const ALONE: usize = 32_768;
+const CHUNK: usize = 16_384;
 
 pub(crate) fn index(l: &mut Lower<'_>, cache: usize) {
     write(l, 1, cache, 0);
@@ -23,12 +28,26 @@ pub(crate) fn pick(l: &mut Lower<'_>, op: usize, query: Slot, gate: Slot) {
     let context = l.choices.context;
     let scores = l.program.scratch(Scratch::Scores, l.rows() * context * 4);
     let factor = (1.0 / ((heads * width) as f64).sqrt()) as f32;
-    let unit = cached(l, "index").int("HEADS", heads).int("WIDTH", width).int("KEEP", keep);
+    let tiled = l.choices.fast && width.is_multiple_of(32);
+    let (stem, [blocks, keys]) = if tiled { ("index_tiles", TILED) } else { ("index", PLAIN) };
+    let unit = cached(l, stem).int("HEADS", heads).int("WIDTH", width).int("KEEP", keep);
     let unit = unit.int("CONTEXT", context).float("FACTOR", factor);
-    let blocks = BLOCKS.min(context.div_ceil(8) as u32);
+    let blocks = blocks.min(context.div_ceil(keys)) as u32;
     let args = vec![Slot::Step, query, gate, l.cache(cache), scores.clone()];
     l.call(unit, [Axis::Blocks(blocks), Axis::Blocks(1), Axis::Rows(1)], 256, args);
+    select(l, keep, scores, l.value(&local.outputs[0]));
+}
+
+fn select(l: &mut Lower<'_>, keep: usize, scores: Slot, to: Slot) {
+    let (rows, context) = (l.rows(), l.choices.context);
+    // what a chunk leaves is less than it had
+    let chunk = CHUNK.max(2 * keep);
+    let chunks = if context > ALONE { context.div_ceil(chunk) } else { 1 };
     let unit = l.unit("select").int("KEEP", keep).int("CONTEXT", context);
-    let grid = [Axis::Blocks(1), Axis::Blocks(1), Axis::Rows(1)];
-    l.call(unit, grid, 512, vec![Slot::Step, scores, l.value(&local.outputs[0])]);
+    let unit = unit.int("ALONE", ALONE).int("CHUNK", chunk);
+    let left = rows * chunks * keep * 4;
+    let [keys, places, done] =
+        [(0, left), (1, left), (2, rows * 4)].map(|(n, bytes)| l.program.scratch(Scratch::Chosen(n), bytes));
+    let grid = [Axis::Blocks(chunks as u32), Axis::Blocks(1), Axis::Rows(1)];
+    l.call(unit, grid, 1024, vec![Slot::Step, scores, keys, places, done, to]);
 }

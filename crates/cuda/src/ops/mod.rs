@@ -11,4 +11,4 @@ pub(crate) mod pointwise;
 pub(crate) mod rotate;
 pub(crate) mod route;
 pub(crate) mod shape;
-mod softmax;
+pub(crate) mod softmax;

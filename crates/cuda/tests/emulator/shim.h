@@ -170,8 +170,6 @@ static void shim_leave(Barrier& b) {
 
 static inline void __threadfence() {}
 static inline void __syncthreads() { shim_wait(shim.block); }
-// Threads take turns on one core.
-static inline void __threadfence() {}
 static inline void __syncwarp(unsigned = ~0u) { shim_wait(shim.warp[shim.current / 32]); }
 
 // Two sets of lanes in turn: one barrier an exchange is enough.

@@ -1,26 +1,59 @@
-// The parts of an attention, joined in their order: sum over parts of exp(most_p - most) sum_p, divided by the sum of
-// weights. A part is Value elements, the largest score, the sum of weights, as attend.cu leaves it.
-#include "common/types.cuh"
+// The parts of an attention that have keys, joined: sum over parts of exp(most_p - most) sum_p, divided by the sum of weights.
+// Every eighth part is a share, shares are added in their order.
+#include "common/parts.cuh"
+#include "common/reduce.cuh"
+
+#define SHARES 8
 
 template <int Parts, int Value>
 struct Merge {
-    const float* part;
-    float most, total;
+    const float* sums;
+    const float* weight;
+    float total;
+    int used;
 
-    DI float score(int p) const { return part[p * (Value + 2) + Value]; }
-
-    DI explicit Merge(const float* of) : part(of), most(-INFINITY_F), total(0) {
-        for (int p = 0; p < Parts; p++) most = fmaxf(most, score(p));
-        for (int p = 0; p < Parts; p++) {
-            if (score(p) != -INFINITY_F) total += expf(score(p) - most) * part[p * (Value + 2) + Value + 1];
+    // All threads of the block make it, for a head of row i; what was made before is then gone.
+    DI Merge(const float* part, const int* step, int i, int heads, int head, int keep) {
+        const int each = (Parts + 31) / 32;
+        __shared__ float weights[Parts];
+        int lane = threadIdx.x % 32, count = attended(step, i, keep), size = part_size(count, Parts);
+        u64 row = (u64)i * heads + head;
+        const float2* stats = (const float2*)part + row * Parts;
+        sums = part + part_sums(heads, Parts) + row * Parts * Value;
+        weight = weights;
+        used = (count + size - 1) / size;
+        float2 stat[each];
+        float most = -INFINITY_F;
+#pragma unroll
+        for (int j = 0; j < each; j++) {
+            stat[j] = lane + 32 * j < used ? stats[lane + 32 * j] : make_float2(-INFINITY_F, 0);
+            most = fmaxf(most, stat[j].x);
         }
+        most = warp_max(most);
+        total = 0;
+        __syncthreads();
+#pragma unroll
+        for (int j = 0; j < each; j++) {
+            float w = expf(stat[j].x - most);
+            total += w * stat[j].y;
+            if (threadIdx.x < 32 && lane + 32 * j < Parts) weights[lane + 32 * j] = w;
+        }
+        total = warp_sum(total);
+        __syncthreads();
+    }
+
+    // A share of element k, not yet divided.
+    DI float share(int k, int n) const {
+        float v = 0;
+#pragma unroll
+        for (int p = n; p < Parts; p += SHARES) v += p < used ? weight[p] * sums[p * Value + k] : 0;
+        return v;
     }
 
     DI float at(int k) const {
-        float v = 0;
-        for (int p = 0; p < Parts; p++) {
-            if (score(p) != -INFINITY_F) v += expf(score(p) - most) * part[p * (Value + 2) + k];
-        }
+        float v = share(k, 0);
+#pragma unroll
+        for (int n = 1; n < SHARES; n++) v += share(k, n);
         return v / total;
     }
 };

@@ -1,22 +1,23 @@
 // The best of many: the least key that is kept, found eight bits at a time, and the places of those kept in order.
 #include "common/types.cuh"
 
-// How many of the block's threads before this one have `is`, and of all.
-template <int THREADS>
-DI int before(int is, int& total) {
-    __shared__ int sums[THREADS / 32];
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    u32 votes = __ballot_sync(~0u, is);
-    if (lane == 0) sums[warp] = __popc(votes);
-    __syncthreads();
-    int sum = __popc(votes & ((1u << lane) - 1));
-    total = 0;
-    for (int w = 0; w < THREADS / 32; w++) {
-        if (w < warp) sum += sums[w];
-        total += sums[w];
+// Copies of a histogram: keys are alike in their first digits, and equal ones wait for each other.
+#define COPIES 8
+
+// Calls use(t, key(t)) for every t from `first` to `end` that is `offset` above a multiple of `stride`; beyond `end` too,
+// so that all lanes do it as often. Eight keys are asked for at once.
+template <class Key, class Use>
+DI void visit(int first, int end, int offset, int stride, Key key, Use use) {
+    for (; first < end; first += 8 * stride) {
+        u32 keys[8];
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            int t = first + j * stride + offset;
+            keys[j] = t < end ? key(t) : 0;
+        }
+#pragma unroll
+        for (int j = 0; j < 8; j++) use(first + j * stride + offset, keys[j]);
     }
-    __syncthreads();
-    return sum;
 }
 
 // The bin, from the last one down, in which the count reaches `wanted`, and how many lie above it. Every warp finds it.
@@ -46,24 +47,45 @@ DI int reach(const int* histogram, int wanted, int& above) {
 // Of `count` keys the least of the `keep` largest, and how many equal to it are kept. There are more than `keep`.
 template <int THREADS, class Key>
 DI u32 least_kept(int count, int keep, Key key, int& equals) {
-    __shared__ int histogram[256];
+    __shared__ int copies[256 * COPIES], histogram[256];
     u32 least = 0, mask = 0;
     equals = keep; // of those that share the digits found so far
     for (int shift = 24; shift >= 0; shift -= 8) {
-        for (int b = threadIdx.x; b < 256; b += THREADS) histogram[b] = 0;
+        for (int b = threadIdx.x; b < 256 * COPIES; b += THREADS) copies[b] = 0;
         __syncthreads();
-        for (int t = threadIdx.x; t < count; t += THREADS) {
-            u32 k = key(t);
-            if ((k & mask) == least) atomicAdd(&histogram[k >> shift & 255], 1);
+        visit(0, count, threadIdx.x, THREADS, key, [&](int t, u32 k) {
+            if (t < count && (k & mask) == least) atomicAdd(&copies[(k >> shift & 255) * COPIES + threadIdx.x % COPIES], 1);
+        });
+        __syncthreads();
+        for (int b = threadIdx.x; b < 256; b += THREADS) {
+            int sum = 0;
+            for (int c = 0; c < COPIES; c++) sum += copies[b * COPIES + c];
+            histogram[b] = sum;
         }
         __syncthreads();
         int above, digit = reach(histogram, equals, above);
-        __syncthreads();
         least |= (u32)digit << shift;
         mask |= 255u << shift;
         equals -= above;
     }
     return least;
+}
+
+// The sum of what the warps before this one have.
+template <int THREADS>
+DI int before(int own) {
+    __shared__ int sums[THREADS / 32];
+    int sum = 0;
+    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = own;
+    __syncthreads();
+    for (int w = 0; w < threadIdx.x / 32; w++) sum += sums[w];
+    __syncthreads();
+    return sum;
+}
+
+DI int warp_count(int own) {
+    for (int o = 16; o > 0; o >>= 1) own += __shfl_xor_sync(~0u, own, o);
+    return own;
 }
 
 // Calls write(n, t) for the n-th of the `keep` largest of `count` keys, in order of their places t: ties go to the lower
@@ -74,17 +96,22 @@ DI void each_kept(int count, int keep, Key key, Write write) {
         for (int t = threadIdx.x; t < count; t += THREADS) write(t, t);
         return;
     }
-    int equals, written = 0, seen = 0;
-    u32 least = least_kept<THREADS>(count, keep, key, equals);
-    for (int base = 0; base < count; base += THREADS) {
-        int t = base + threadIdx.x, found, kept;
-        u32 k = t < count ? key(t) : 0;
-        bool equal = t < count && k == least;
-        int rank = seen + before<THREADS>(equal, found);
-        bool keeps = t < count && (k > least || (equal && rank < equals));
-        int place = written + before<THREADS>(keeps, kept);
-        if (keeps) write(place, t);
-        seen += found;
-        written += kept;
-    }
+    int equals, larger = 0, same = 0, lane = threadIdx.x % 32;
+    u32 least = least_kept<THREADS>(count, keep, key, equals), lower = (1u << lane) - 1;
+    // a range of places for each warp
+    int size = (count + THREADS - 1) / THREADS * 32, first = threadIdx.x / 32 * size, end = min(count, first + size);
+    visit(first, end, lane, 32, key, [&](int t, u32 k) {
+        larger += t < end && k > least;
+        same += t < end && k == least;
+    });
+    larger = before<THREADS>(warp_count(larger));
+    same = before<THREADS>(warp_count(same));
+    visit(first, end, lane, 32, key, [&](int t, u32 k) {
+        u32 above = __ballot_sync(~0u, t < end && k > least), equal = __ballot_sync(~0u, t < end && k == least);
+        int left = max(equals - same, 0), taken = __popc(equal & lower);
+        bool keeps = above >> lane & 1 || (equal >> lane & 1 && taken < left);
+        if (keeps) write(larger + min(same, equals) + __popc(above & lower) + min(taken, left), t);
+        larger += __popc(above);
+        same += __popc(equal);
+    });
 }

@@ -1,0 +1,107 @@
+//! The indexer of sparse attention: its scores by tensor cores, against plain loops, and the positions chosen by them.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod emulator;
+mod kernels;
+
+use emulator::Emulator;
+use kernels::{Bench, Random, Rows, cache, call, float, number};
+use shardwright_cuda::gate::{choices, program};
+
+/// Positions of rows, each of a sequence of its own: all are kept up to 2048, and one block chooses of up to 32 k.
+const COUNTS: [usize; 9] = [1, 2047, 2048, 2049, 2064, 2065, 32_768, 32_769, 70_000];
+
+#[test]
+fn scores_are_those_of_plain_loops() {
+    let Some(device) = Emulator::new() else { return };
+    let mut bench = Bench(device);
+    let program = program("glm-5", 4, 1, choices(COUNTS.len(), 1, true)).unwrap();
+    let (_, index, unit) = call(&program, "index_tiles");
+    let [heads, width, keep, context] = ["HEADS", "WIDTH", "KEEP", "CONTEXT"].map(|n| number(unit, n));
+    let factor = f64::from(float(unit, "FACTOR"));
+    let mut random = Random(3);
+    let rows: Vec<(usize, usize)> = COUNTS.iter().enumerate().map(|(i, count)| (i, count - 1)).collect();
+    let rows = Rows::new(&rows, &mut random);
+    let positions = COUNTS.iter().enumerate().flat_map(|(i, count)| (0..*count).map(move |t| (i, t)));
+    let written: Vec<usize> = positions.map(|(i, t)| rows.line(i, t)).collect();
+    let keys = cache(rows.lines, width, &written, &mut random);
+    // what f16 holds and what it does not
+    for exact in [true, false] {
+        let mut element = || {
+            let v = random.float() * 2.0;
+            if exact { (v * 32.0).round() / 32.0 } else { v }
+        };
+        let q: Vec<f32> = (0..COUNTS.len() * heads * width).map(|_| element()).collect();
+        let gate: Vec<f32> = (0..COUNTS.len() * heads).map(|_| element()).collect();
+        let [queries, gates] = [&q, &gate].map(|v| bench.put(v));
+        let lines = bench.put(&keys);
+        let scores = bench.poisoned(COUNTS.len() * context);
+        bench.run(&program, index, &rows, &[queries, gates, lines, scores]);
+        let got = bench.get(scores, COUNTS.len() * context);
+        for (i, count) in COUNTS.iter().enumerate() {
+            let written = got[i * context..][..context].iter().filter(|v| !v.is_nan()).count();
+            assert_eq!(written, if *count > keep { *count } else { 0 }, "row of {count}");
+            for t in (0..if *count > keep { *count } else { 0 }).step_by(1 + count / 500).chain([count - 1]) {
+                if *count <= keep {
+                    continue;
+                }
+                let key = &keys[rows.line(i, t) * width..][..width];
+                let (mut score, mut sum, mut off) = (0.0, 0.0, 0.0);
+                for h in 0..heads {
+                    let query = &q[(i * heads + h) * width..][..width];
+                    let terms = query.iter().zip(key).map(|(q, k)| f64::from(*q) * k.to_f64());
+                    let (dot, squares) = terms.fold((0f64, 0f64), |(d, s), v| (d + v, s + v * v));
+                    let g = f64::from(gate[i * heads + h]);
+                    score += g * dot.max(0.0) * factor;
+                    sum += (g * dot * factor).abs();
+                    off += g * g * squares;
+                }
+                let rounding = if exact { 0.0 } else { 4.0 / 2048.0 * factor * off.sqrt() };
+                let off = (f64::from(got[i * context + t]) - score).abs();
+                assert!(off <= rounding + 2e-6 * sum, "position {t} of {count}: {off} from {score}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_best_are_chosen_and_of_equals_the_first() {
+    let Some(device) = Emulator::new() else { return };
+    let mut bench = Bench(device);
+    let program = program("glm-5", 4, 1, choices(COUNTS.len(), 1, true)).unwrap();
+    let (_, select, unit) = call(&program, "select");
+    let [keep, context] = ["KEEP", "CONTEXT"].map(|n| number(unit, n));
+    let mut random = Random(4);
+    let rows: Vec<(usize, usize)> = COUNTS.iter().enumerate().map(|(i, count)| (i, count - 1)).collect();
+    let rows = Rows::new(&rows, &mut random);
+    let left = [0, 1].map(|_| bench.poisoned(COUNTS.len() * context));
+    // as it is from the beginning, and as one step leaves it to the next
+    let done = bench.put(&[0u32; COUNTS.len()]);
+    let kinds: [(&str, &mut dyn FnMut(usize) -> f32); 5] = [
+        ("any", &mut |_| random.float()),
+        ("few", &mut |t| (t * 7919 % 5) as f32 - 2.0),
+        ("one", &mut |_| 1.5),
+        ("rising", &mut |t| t as f32),
+        ("falling", &mut |t| -(t as f32)),
+    ];
+    for (kind, score) in kinds {
+        let mut scores = vec![f32::NAN; COUNTS.len() * context];
+        for (i, count) in COUNTS.iter().enumerate() {
+            scores[i * context..][..*count].iter_mut().enumerate().for_each(|(t, v)| *v = score(t));
+        }
+        let [from, to] = [bench.put(&scores), bench.poisoned(COUNTS.len() * keep)];
+        bench.run(&program, select, &rows, &[from, left[0], left[1], done, to]);
+        let got = bench.get(to, COUNTS.len() * keep);
+        for (i, count) in COUNTS.iter().enumerate() {
+            let own = &scores[i * context..][..*count];
+            let mut order: Vec<usize> = (0..*count).collect();
+            // stable
+            order.sort_by(|a, b| own[*b].total_cmp(&own[*a]));
+            order.truncate(keep);
+            order.sort_unstable();
+            let mut want: Vec<f32> = order.iter().map(|t| *t as f32).collect();
+            want.resize(keep, -1.0);
+            assert!(got[i * keep..][..keep] == want[..], "{kind} scores of {count}");
+        }
+    }
+}
