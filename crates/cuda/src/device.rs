@@ -28,6 +28,9 @@ pub struct Recording(pub usize);
 
 /// Memory and one queue: what is asked for is done in the order in which it was asked for.
 pub trait Device: Send {
+    /// Multiprocessors: a kernel's blocks are best a few for each.
+    fn multiprocessors(&self) -> u32;
+
     /// Memory of `bytes` bytes, all zero, at a multiple of 256; given back with the device.
     ///
     /// # Errors

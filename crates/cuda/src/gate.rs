@@ -69,6 +69,11 @@ pub fn units() -> Result<BTreeSet<Unit>> {
             unit.int("ANSWER", 0)
         };
         units.extend([linear(true, 1), linear(true, 8), linear(false, 8)]);
+        let stream = |tile: u8| {
+            let unit = sizes("stream").quant(quant).int("ROW_BYTES", bytes).int("COLS", 2048);
+            unit.int("FAST", u8::from(quant.group().is_some())).int("TILE", tile).int("OUTS", 4096)
+        };
+        units.extend([stream(1), stream(4)]);
         let embed = sizes("embed").quant(quant).int("ROW_BYTES", bytes).int("WIDTH", 2048);
         units.insert(embed.int("ROWS", 1000).int("FIRST", 0));
     }

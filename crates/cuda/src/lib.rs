@@ -16,6 +16,7 @@ mod lines;
 mod load;
 pub mod lower;
 mod machine;
+pub mod measure;
 mod needs;
 pub mod nvrtc;
 mod ops;

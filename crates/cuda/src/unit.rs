@@ -11,6 +11,7 @@ use crate::format;
 /// The sources, by the names that includes use.
 pub(crate) const FILES: &[(&str, &str)] = &[
     ("common/cache.cuh", include_str!("kernels/common/cache.cuh")),
+    ("common/chunk.cuh", include_str!("kernels/common/chunk.cuh")),
     ("common/dot.cuh", include_str!("kernels/common/dot.cuh")),
     ("common/exchange.cuh", include_str!("kernels/common/exchange.cuh")),
     ("common/last.cuh", include_str!("kernels/common/last.cuh")),
@@ -19,6 +20,7 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("common/merge.cuh", include_str!("kernels/common/merge.cuh")),
     ("common/mma.cuh", include_str!("kernels/common/mma.cuh")),
     ("common/norm.cuh", include_str!("kernels/common/norm.cuh")),
+    ("common/overlap.cuh", include_str!("kernels/common/overlap.cuh")),
     ("common/parts.cuh", include_str!("kernels/common/parts.cuh")),
     ("common/quant.cuh", include_str!("kernels/common/quant.cuh")),
     ("common/quant/bytes.cuh", include_str!("kernels/common/quant/bytes.cuh")),
@@ -28,9 +30,11 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("common/quant/low.cuh", include_str!("kernels/common/quant/low.cuh")),
     ("common/quant/mx.cuh", include_str!("kernels/common/quant/mx.cuh")),
     ("common/reduce.cuh", include_str!("kernels/common/reduce.cuh")),
+    ("common/ring.cuh", include_str!("kernels/common/ring.cuh")),
     ("common/rotate.cuh", include_str!("kernels/common/rotate.cuh")),
     ("common/round.cuh", include_str!("kernels/common/round.cuh")),
     ("common/route.cuh", include_str!("kernels/common/route.cuh")),
+    ("common/rows.cuh", include_str!("kernels/common/rows.cuh")),
     ("common/select.cuh", include_str!("kernels/common/select.cuh")),
     ("common/step.cuh", include_str!("kernels/common/step.cuh")),
     ("common/types.cuh", include_str!("kernels/common/types.cuh")),
@@ -55,6 +59,7 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("route", include_str!("kernels/route.cu")),
     ("select", include_str!("kernels/select.cu")),
     ("shape", include_str!("kernels/shape.cu")),
+    ("stream", include_str!("kernels/stream.cu")),
     ("sum", include_str!("kernels/sum.cu")),
     ("transposed", include_str!("kernels/transposed.cu")),
 ];

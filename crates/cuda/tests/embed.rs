@@ -3,7 +3,7 @@
 
 mod emulator;
 
-use emulator::Emulator;
+use emulator::{Emulator, Random};
 use shardwright_cuda::device::{Device, Launch};
 use shardwright_cuda::unit::Unit;
 use shardwright_gguf::QuantType;
@@ -14,30 +14,6 @@ const TOKENS: [u32; 3] = [12, 7, 10];
 /// The part of the vocabulary that is held.
 const FIRST: u32 = 10;
 const ROWS: usize = 3;
-
-/// A small generator of random bytes.
-struct Random(u64);
-
-impl Random {
-    fn byte(&mut self) -> u8 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 56) as u8
-    }
-
-    /// Rows of random blocks of finite elements.
-    fn rows(&mut self, quant: QuantType, rows: usize, width: usize) -> Vec<u8> {
-        let bytes = rows * quant.row_bytes(width).unwrap();
-        let (mut all, mut values) = (Vec::new(), vec![0.0; quant.block_len()]);
-        while all.len() < bytes {
-            let block: Vec<u8> = (0..quant.block_bytes()).map(|_| self.byte()).collect();
-            quant.decode(&block, &mut values);
-            if values.iter().all(|v| v.is_finite()) {
-                all.extend(block);
-            }
-        }
-        all
-    }
-}
 
 /// What the kernel makes of the step, from rows that lie `offset` bytes behind a multiple of 256.
 fn embed(device: &mut Emulator, quant: QuantType, rows: &[u8], width: usize, offset: usize) -> Vec<f32> {
@@ -80,7 +56,7 @@ fn every_format_is_decoded_as_on_the_host() {
         let block = quant.block_len().max(32);
         for blocks in [1, 8448 / block] {
             let width = blocks * block;
-            let rows = random.rows(quant, ROWS, width);
+            let rows = random.rows(quant, ROWS, width, f32::MAX);
             // A shard of rows may begin at any block.
             for offset in [0, 1, 3].map(|n| n * quant.block_bytes()) {
                 let values = embed(&mut device, quant, &rows, width, offset);

@@ -99,6 +99,10 @@ impl Faulty {
 }
 
 impl Device for Faulty {
+    fn multiprocessors(&self) -> u32 {
+        self.inner.multiprocessors()
+    }
+
     fn alloc(&mut self, bytes: usize) -> Result<u64> {
         self.inner.alloc(bytes)
     }

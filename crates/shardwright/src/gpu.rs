@@ -61,7 +61,7 @@ pub(crate) fn executor(
 }
 
 /// The GPU, with a compiler that tells how far it is.
-fn open(index: usize) -> anyhow::Result<Gpu> {
+pub(crate) fn open(index: usize) -> anyhow::Result<Gpu> {
     let bar = Mutex::new(None::<Progress>);
     let progress = move |done: usize, all: usize| {
         let mut bar = bar.lock().unwrap_or_else(PoisonError::into_inner);

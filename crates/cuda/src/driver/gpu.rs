@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{
     self, CUdevice, CUdeviceptr, CUfunction, CUfunction_attribute as Attribute, CUgraph, CUgraphExec,
-    CUlaunchConfig, CUmodule, CUresult, CUstream, CUstream_flags, CUstreamCaptureMode,
+    CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig, CUmodule, CUresult,
+    CUstream, CUstream_flags, CUstreamCaptureMode,
 };
 
 use super::handle::{Context, Owned};
@@ -35,6 +36,7 @@ pub struct Gpu {
     info: GpuInfo,
     architecture: String,
     jit: Arc<Jit>,
+    overlap: bool,
     device: CUdevice,
     /// Others of its group that may write into its inboxes; none if those are the host's memory.
     peers: Option<Vec<CUdevice>>,
@@ -107,6 +109,7 @@ impl Gpu {
             jit,
             device,
             peers: None,
+            overlap: false,
         })
     }
 
@@ -147,6 +150,12 @@ impl Gpu {
     /// What its kernels are compiled for.
     pub fn architecture(&self) -> &str {
         &self.architecture
+    }
+
+    /// May kernels that are started from now on begin before the ones in front of them have ended? They must then wait for them
+    /// themselves (kernels/common/overlap.cuh).
+    pub fn overlap(&mut self, may: bool) {
+        self.overlap = may && self.info.capability.0 >= 9;
     }
 
     /// Memory that nobody uses at the moment, in bytes.
@@ -194,6 +203,11 @@ impl Gpu {
         assert_eq!(launch.args.len(), kernel.parameters, "parameters of kernel `{label}`");
         let mut args: Vec<*mut c_void> =
             launch.args.iter().map(|arg| ptr::from_ref(arg).cast_mut().cast()).collect();
+        let mut overlap = CUlaunchAttribute {
+            id: CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        };
         let config = CUlaunchConfig {
             gridDimX: x,
             gridDimY: y,
@@ -203,8 +217,8 @@ impl Gpu {
             blockDimZ: 1,
             sharedMemBytes: launch.shared,
             hStream: self.stream.get(),
-            attrs: ptr::null_mut(),
-            numAttrs: 0,
+            attrs: &mut overlap,
+            numAttrs: self.overlap.into(),
         };
         // SAFETY: function and stream are alive; there is an address for each parameter, which is copied before this returns.
         // What the kernel does with them is its own affair, and found out by tests.
@@ -258,6 +272,10 @@ fn parameters(function: CUfunction) -> usize {
 }
 
 impl Device for Gpu {
+    fn multiprocessors(&self) -> u32 {
+        self.info.multiprocessors
+    }
+
     fn alloc(&mut self, bytes: usize) -> Result<u64> {
         self.context.enter()?;
         // the driver does not give nothing

@@ -33,6 +33,8 @@ pub struct GpuInfo {
     pub multiprocessors: u32,
     /// Level-2 cache, in bytes.
     pub l2: u64,
+    /// Bytes a second that its memory could give.
+    pub bandwidth: u64,
     /// Shared memory that a block may have, in bytes.
     pub shared: u32,
     /// The driver's version of CUDA, major and minor.
@@ -128,6 +130,8 @@ fn describe(index: c_int, driver: (i32, i32)) -> Result<GpuInfo> {
         check(result, || format!("{attribute:?} of GPU {index}"))?;
         Ok(u32::try_from(value).unwrap_or(0))
     };
+    let clock = u64::from(number(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)?) * 1000;
+    let bus = u64::from(number(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)?) / 8;
     Ok(GpuInfo {
         index: index as usize,
         name,
@@ -138,6 +142,8 @@ fn describe(index: c_int, driver: (i32, i32)) -> Result<GpuInfo> {
         memory: memory as u64,
         multiprocessors: number(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
         l2: number(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?.into(),
+        // two transfers a clock
+        bandwidth: 2 * clock * bus,
         shared: number(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
         driver,
     })

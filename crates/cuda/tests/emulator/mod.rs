@@ -1,6 +1,6 @@
 //! A device without a GPU: kernels compiled by the host's C++ compiler, memory that of the process. What kernels compute
 //! can be tested with it; their speed and order of memory can't.
-#![allow(unsafe_code, clippy::unwrap_used, reason = "a test's device: any failure is the test's")]
+#![allow(unsafe_code, dead_code, clippy::unwrap_used, reason = "a test's device: any failure is the test's")]
 
 #[allow(dead_code, reason = "one test needs it")]
 pub(crate) mod world;
@@ -15,6 +15,7 @@ use libloading::Library;
 use shardwright_cuda::device::{Device, Kernel, Launch, Recording};
 use shardwright_cuda::unit::Unit;
 use shardwright_cuda::{Error, Result};
+use shardwright_gguf::QuantType;
 
 const SHIM: &str = include_str!("shim.h");
 
@@ -115,6 +116,10 @@ fn built(source: &str, label: &str) -> PathBuf {
 }
 
 impl Device for Emulator {
+    fn multiprocessors(&self) -> u32 {
+        3
+    }
+
     fn alloc(&mut self, bytes: usize) -> Result<u64> {
         let mut memory = vec![0u128; bytes.div_ceil(16) + 16];
         let address = memory.as_mut_ptr() as u64;
@@ -190,5 +195,29 @@ impl Device for Emulator {
     fn replay(&mut self, recording: Recording) -> Result<()> {
         let launches = self.recordings[recording.0].clone();
         launches.iter().try_for_each(|launch| self.launch(launch))
+    }
+}
+
+/// A small generator of random bytes.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn byte(&mut self) -> u8 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 56) as u8
+    }
+
+    /// Rows of random blocks of elements that are at most so large.
+    pub(crate) fn rows(&mut self, quant: QuantType, rows: usize, width: usize, most: f32) -> Vec<u8> {
+        let bytes = rows * quant.row_bytes(width).unwrap();
+        let (mut all, mut values) = (Vec::new(), vec![0.0; quant.block_len()]);
+        while all.len() < bytes {
+            let block: Vec<u8> = (0..quant.block_bytes()).map(|_| self.byte()).collect();
+            quant.decode(&block, &mut values);
+            if values.iter().all(|v| v.abs() <= most) {
+                all.extend(block);
+            }
+        }
+        all
     }
 }

@@ -227,6 +227,25 @@ static float shim_reduce(float v, F f) {
 static float warp_sum(float v) { return shim_reduce(v, [](float a, float b) { return a + b; }); }
 static float warp_max(float v) { return shim_reduce(v, [](float a, float b) { return fmaxf(a, b); }); }
 
+// Kernels run one after the other.
+static inline void let_later_begin() {}
+static inline void await_earlier() {}
+
+// What common/ring.cuh does: pieces come at once, and are counted.
+static inline void ring_init(unsigned long long* full, int) { *full = 0; }
+static inline void ring_ready() { __syncwarp(); }
+template <int PIECES, int ROOM>
+static void ring_fill(unsigned char* stage, unsigned long long* full, const unsigned char* from, unsigned bytes) {
+    int lane = (int)threadIdx.x % 32;
+    if (lane >= PIECES) return;
+    memcpy(stage + lane * ROOM, from, bytes);
+    ++*full;
+    shim.progress++;
+}
+static inline void ring_wait(unsigned long long* full, int pieces, int turn) {
+    while (*full < (unsigned long long)pieces * (turn + 1)) shim_yield();
+}
+
 // --- common/mma.cuh ---
 
 #define DYNAMIC_SHARED(name) unsigned char* name = (unsigned char*)shim.shared

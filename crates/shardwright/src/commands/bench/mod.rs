@@ -1,6 +1,7 @@
 //! `shardwright bench`: how fast a model reads and writes, in this process or behind an HTTP server.
 
 mod dummy;
+mod kernels;
 mod local;
 mod url;
 
@@ -14,6 +15,8 @@ use clap::ArgGroup;
 ///
 /// Of a shape (--dummy): the same on a GPU without the model's file.
 ///
+/// Of a GPU (--kernels): matrices of GLM-5 alone, by the share of its memory's speed that they are read with.
+///
 /// Of a server (--url): any that speaks OpenAI's chat API. For each length of prompt and number of streams, requests are sent
 /// at once, each over a connection of its own, and their answers watched as they stream.
 /// `cold` are prompts that the server has not seen; `warm` ones share all but their last words with one that it has.
@@ -21,12 +24,13 @@ use clap::ArgGroup;
 #[command(
     mut_group("Which", |which| which.required(false)),
     mut_arg("model", |model| model.help("The same as MODEL; with --url, the server's name for it [default: the first it lists]")),
-    group(ArgGroup::new("measured").args(["MODEL", "model", "hf", "demo", "url", "dummy"]).required(true).multiple(true)),
+    group(ArgGroup::new("measured").args(["MODEL", "model", "hf", "demo", "url", "dummy", "kernels"]).required(true).multiple(true)),
     after_help = "\
 Examples:
   shardwright bench model.gguf
   shardwright bench model.gguf -p 4096 -n 64 -r 5 --threads 8 --json
   shardwright bench --dummy glm-5 --layers 7 --device cuda -p 1 --depth 4096
+  shardwright bench --kernels --json
   shardwright bench --url http://localhost:8080
   shardwright bench --url http://host:8000 --concurrency 1,8,64 --context 0,8k,64k --plot rates.svg"
 )]
@@ -37,6 +41,9 @@ pub(crate) struct Args {
     local: local::LocalArgs,
     #[command(flatten)]
     server: url::UrlArgs,
+    /// Measure kernels of the GPU instead of a model.
+    #[arg(long)]
+    kernels: bool,
     #[command(flatten)]
     how: How,
 }
@@ -58,6 +65,7 @@ struct How {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     match args.server.url() {
+        _ if args.kernels => kernels::run(&args.how),
         Some(url) => url::run(&args.server, url, args.model.served(), &args.how),
         None => local::run(&args.local, &args.model, &args.how),
     }

@@ -37,6 +37,28 @@ DI void codes(const u8* row, int group, Codes& c) {
     head_scale(b, g, c);
 }
 
+// Groups 2 * pair and 2 * pair + 1, whose low bits lie in the same bytes.
+DI void pair_codes(const u8* row, int pair, Codes (&c)[2]) {
+    const u8* b = block_at(row, 2 * pair);
+    u32 g = group_at(2 * pair), low[8];
+    wide(b + QUANT_BYTES - 128 + 16 * g, low);
+#if QUANT == QUANT_Q5_K
+    u32 fifth[8];
+    wide(b + 16, fifth);
+#endif
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        c[0].q[i] = low_nibbles(low[i]);
+        c[1].q[i] = high_nibbles(low[i]);
+#if QUANT == QUANT_Q5_K
+        c[0].q[i] |= (fifth[i] >> g & FOUR(1u)) << 4;
+        c[1].q[i] |= (fifth[i] >> g + 1 & FOUR(1u)) << 4;
+#endif
+    }
+    head_scale(b, g, c[0]);
+    head_scale(b, g + 1, c[1]);
+}
+
 #elif QUANT == QUANT_Q2_K
 
 DI void codes(const u8* row, int group, Codes& c) {
