@@ -10,6 +10,7 @@ use shardwright_model::presets::{Preset, Recipe};
 use shardwright_model::{Error, arch};
 
 use crate::lower::{Choices, Tier, lower};
+use crate::measure;
 use crate::program::Program;
 use crate::step::StepLayout;
 use crate::unit::Unit;
@@ -69,13 +70,14 @@ pub fn units() -> Result<BTreeSet<Unit>> {
             unit.int("ANSWER", 0)
         };
         units.extend([linear(true, 1), linear(true, 8), linear(false, 8)]);
-        let stream = |tile: u8| {
-            let unit = sizes("stream").quant(quant).int("ROW_BYTES", bytes).int("COLS", 2048);
-            unit.int("FAST", u8::from(quant.group().is_some())).int("TILE", tile).int("OUTS", 4096)
-        };
-        units.extend([stream(1), stream(4)]);
         let embed = sizes("embed").quant(quant).int("ROW_BYTES", bytes).int("WIDTH", 2048);
         units.insert(embed.int("ROWS", 1000).int("FIRST", 0));
+    }
+    for quant in measure::TYPES {
+        let stream = sizes("stream").quant(quant).int("COLS", 6144).int("OUTS", 4096);
+        let stream = stream.int("ROW_BYTES", quant.row_bytes(6144).unwrap_or_default());
+        let stream = stream.int("FAST", u8::from(quant.group().is_some()));
+        units.extend([1, 2, 4].map(|tile| stream.clone().int("TILE", tile)));
     }
     let transposed = sizes("transposed").quant(QuantType::Q8_0).int("ROW_BYTES", 544);
     units.insert(transposed.int("HEADS", 16).int("COLS", 512).int("OUTS", 512));

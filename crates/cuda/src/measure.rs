@@ -16,6 +16,10 @@ const COPIES: usize = 200;
 /// Times of which the median counts.
 const TIMES: usize = 15;
 
+/// The types that are measured.
+pub const TYPES: [QuantType; 5] =
+    [QuantType::F32, QuantType::Q8_0, QuantType::Q4_K, QuantType::Q5_K, QuantType::Q6_K];
+
 /// A matrix of weights, by its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Matrix {
