@@ -12,18 +12,21 @@ use shardwright_cuda::nvrtc::Nvrtc;
 use shardwright_cuda::unit::Unit;
 
 const ARCHITECTURES: [&str; 7] = ["sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a"];
-/// Kernels that may spill: stem, one of its numbers, architecture, and at most how many bytes, stored and loaded. Eight rows at
-/// a time are held in registers, which is how prompts are read until they have kernels of their own; the one of sm_80 keeps
-/// a word over its loop. Steps of one row spill nothing.
-const SPILLS: [(&str, &str, &str, u32); 8] = [
+/// Kernels that may spill: stem, one of its numbers, architecture, and at most how many bytes, stored and loaded. Five to eight
+/// rows at a time are held in registers, which is how prompts are read until they have kernels of their own; the last step of an
+/// answer is one block. Products for one row spill at most a word or two over their loop.
+const SPILLS: [(&str, &str, &str, u32); 11] = [
+    ("answer", "LAST=1", "sm_120a", 80),
     ("down", "QUANT=QUANT_Q5_K", "sm_80", 16),
-    ("linear", "TILE=8", "sm_80", 40),
-    ("linear", "TILE=8", "sm_86", 8),
-    ("linear", "TILE=8", "sm_89", 8),
-    ("linear", "TILE=8", "sm_90a", 24),
-    ("linear", "TILE=8", "sm_100a", 16),
-    ("linear", "TILE=8", "sm_103a", 16),
-    ("linear", "TILE=8", "sm_120a", 32),
+    ("down", "QUANT=QUANT_Q5_1", "sm_90a", 8),
+    ("linear", "TILE=5", "sm_80", 32),
+    ("linear", "TILE=8", "sm_80", 64),
+    ("linear", "TILE=8", "sm_86", 64),
+    ("linear", "TILE=8", "sm_89", 64),
+    ("linear", "TILE=8", "sm_90a", 64),
+    ("linear", "TILE=8", "sm_100a", 64),
+    ("linear", "TILE=8", "sm_103a", 64),
+    ("linear", "TILE=8", "sm_120a", 64),
 ];
 /// The most shared memory that a block can have on each of them.
 const SHARED: u32 = 99 << 10;

@@ -17,16 +17,16 @@
 #define ROWS_BATCH 32
 #define ROWS_SHARED (46 << 10)
 
-constexpr int rows_lanes(int chunks) { return chunks > 16 ? 32 : chunks > 8 ? 16 : chunks > 4 ? 8 : chunks > 2 ? 4 : chunks; }
+DI constexpr int rows_lanes(int chunks) { return chunks > 16 ? 32 : chunks > 8 ? 16 : chunks > 4 ? 8 : chunks > 2 ? 4 : chunks; }
 
-constexpr int rows_warps(int steps) {
+DI constexpr int rows_warps(int steps) {
     int warps = 1;
     while (warps < 8 && (steps + warps - 1) / warps * CHUNK_HELD > ROWS_HELD) warps *= 2;
     return warps;
 }
 
 // The largest divisor of n that is at most `most`, at least 1.
-constexpr int rows_divisor(int n, int most) {
+DI constexpr int rows_divisor(int n, int most) {
     int d = most < 1 ? 1 : most < n ? most : n;
     while (n % d) d--;
     return d;
