@@ -44,7 +44,9 @@ struct Source {
 // Row i of x as a matrix takes it; made in the t-th place.
 template <class M>
 DI typename M::Row row_of(const Source& from, int t, int i) {
+#if PREPARE != MERGED
     u64 row = (u64)i * HEADS + blockIdx.z;
+#endif
 #if PREPARE == AS_IT_LIES
     return M::row(M::rounds ? (const void*)from.q : from.x, from.s, row);
 #else

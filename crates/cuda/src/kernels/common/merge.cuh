@@ -45,7 +45,7 @@ struct Merge {
     // A share of element k, not yet divided.
     DI float share(int k, int n) const {
         float v = 0;
-#pragma unroll
+#pragma unroll 8
         for (int p = n; p < Parts; p += SHARES) v += p < used ? weight[p] * sums[p * Value + k] : 0;
         return v;
     }
