@@ -80,7 +80,8 @@ fn a_wire_of_bf16_gives_answers_of_its_class() {
         }
     }
     println!("{others} of {all} continuations have other tokens where another choice was made");
-    assert!(10 * others <= all, "choices are rare");
+    // one prompt of glm4moe-f32, over 3 and over 4 ranks
+    assert!(others <= 2, "choices are rare");
 }
 
 /// The experts and positions that were chosen for some tokens.

@@ -133,10 +133,11 @@ impl CudaExecutor {
             takes: 0,
         };
         let mut exec = CudaExecutor { device, shared, trunk, draft, limits, words: vec![], broken: None };
+        let kept = exec.trunk.kept;
         for watched in [false, true] {
             if !watched || !exec.trunk.watch.is_empty() {
                 let mut run = |batch: &StepBatch, form| exec.run(batch, None, form);
-                start::check(&limits, &options.recorded, watched, &mut run)?;
+                start::check(&limits, &options.recorded, kept, watched, &mut run)?;
             }
         }
         Ok(exec)

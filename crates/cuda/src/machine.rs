@@ -38,7 +38,7 @@ pub(crate) struct Machine {
     watched: Vec<(usize, Tier, Bound)>,
     pub(crate) watch: Watch,
     /// Positions up to which a step is of the short tier.
-    kept: usize,
+    pub(crate) kept: usize,
     /// How each op is run by itself, and the program for that once it is wanted.
     single: Choices,
     unfused: Option<Bound>,

@@ -6,16 +6,19 @@ use shardwright_model::exec::{BLOCK, Limits, RowOutput, StepBatch, StepOutput, W
 use crate::machine::Form;
 use crate::{Error, Result};
 
-/// Runs a step in each form for each number of rows that was recorded. The recorded one is run first, over what another
-/// step has left, so that it can't pass by leaving everything as it is.
+/// Runs a step in each form for each number of rows that was recorded, from the first position on and from `far` on, where
+/// steps are of the long tier. The recorded one is run first, over what another step has left, so that it can't pass by leaving
+/// everything as it is.
 pub(crate) fn check(
     limits: &Limits,
     recorded: &[u32],
+    far: usize,
     watched: bool,
     run: &mut dyn FnMut(&StepBatch, Form) -> Result<StepOutput>,
 ) -> Result<()> {
-    for rows in recorded {
-        let trunk = known(limits, *rows as usize);
+    let firsts = [0, far].into_iter().filter(|first| *first < room(limits));
+    for (rows, first) in firsts.flat_map(|first| recorded.iter().map(move |rows| (rows, first))) {
+        let trunk = known(limits, *rows as usize, first);
         let rows = trunk.rows();
         let hidden =
             || (0..rows * limits.width).map(|i| ((i * 29 + rows) % 61) as f32 / 61.0 - 0.5).collect();
@@ -31,15 +34,20 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// A step of one sequence whose tokens are other ones for every number of rows.
-fn known(limits: &Limits, rows: usize) -> StepBatch {
-    let n = rows.min(limits.context).min(limits.blocks * BLOCK);
+/// Positions that a sequence may have.
+fn room(limits: &Limits) -> usize {
+    limits.context.min(limits.blocks * BLOCK)
+}
+
+/// A step of one sequence from position `first` on, whose tokens are other ones for every number of rows.
+fn known(limits: &Limits, rows: usize, first: usize) -> StepBatch {
+    let n = rows.min(room(limits) - first);
     let want = |i: usize| if (i + n).is_multiple_of(2) { Want::Candidates } else { Want::Logits };
     StepBatch {
         tokens: (0..n).map(|i| ((i * 37 + n * 101 + 3) % limits.vocab) as u32).collect(),
-        positions: (0..n as u32).collect(),
+        positions: (first..first + n).map(|p| p as u32).collect(),
         sequences: vec![0; n],
-        tables: vec![(0..n.div_ceil(BLOCK) as u32).collect()],
+        tables: vec![(0..(first + n).div_ceil(BLOCK) as u32).collect()],
         wants: (0..n).map(want).collect(),
         want_hidden: true,
         hidden: None,

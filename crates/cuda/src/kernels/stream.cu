@@ -10,11 +10,10 @@ extern "C" __global__ void __launch_bounds__(256, TILE <= 2 ? 2 : 1)
     run(const int* step, const void* x, const float4* s, const u8* w, float* out) {
     int top = blockIdx.y * TILE, count = step_rows(step);
     if (top >= count) return;
-    auto weights = [&](int n, int, int) { return w + (u64)n * ROW_BYTES; };
     // beyond the last row the last one is taken again, and what comes of it left
-    auto input = [&](int t, int) { return input_row(x, s, min(top + t, count - 1)); };
-    auto finish = [&](int n, bool in, int t, const float(&v)[1]) {
-        if (in && top + t < count) out[(u64)(top + t) * OUTS + n] = v[0];
+    auto input = [&](int t) { return input_row(x, s, min(top + t, count - 1)); };
+    auto finish = [&](int n, bool in, int t, float v) {
+        if (in && top + t < count) out[(u64)(top + t) * OUTS + n] = v;
     };
-    each_row<1, 1>(rows_first(OUTS, blockIdx.x), rows_first(OUTS, blockIdx.x + 1), weights, Always(), input, Once(), finish);
+    each_row(w, rows_first(OUTS, blockIdx.x), rows_first(OUTS, blockIdx.x + 1), input, finish);
 }

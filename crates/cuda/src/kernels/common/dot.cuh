@@ -14,12 +14,10 @@ struct Input {
 
 DI Input input_row(const void* x, const float4* s, u64 row) { return {(const i8*)x + row * COLS, s + row * (COLS / 32)}; }
 
-DI float group_dot(const Codes& c, Input x, int group) {
-    const int4* q = (const int4*)(x.q + 32 * group);
-    int4 lo = q[0], hi = q[1];
+// A group times its activations, 16 in each of lo and hi, and their scale.
+DI float group_dot(const Codes& c, int4 lo, int4 hi, float4 s) {
     int a = __dp4a(c.q[0], lo.x, __dp4a(c.q[1], lo.y, __dp4a(c.q[2], lo.z, __dp4a(c.q[3], lo.w, 0))));
     int b = __dp4a(c.q[4], hi.x, __dp4a(c.q[5], hi.y, __dp4a(c.q[6], hi.z, __dp4a(c.q[7], hi.w, 0))));
-    float4 s = x.s[group];
 #if QUANT_GROUP == 32
     float sum = c.s[0] * s.x * (float)(a + b);
 #else
@@ -29,6 +27,11 @@ DI float group_dot(const Codes& c, Input x, int group) {
     sum += c.m[0] * s.y + c.m[1] * s.z;
 #endif
     return sum;
+}
+
+DI float group_dot(const Codes& c, Input x, int group) {
+    const int4* q = (const int4*)(x.q + 32 * group);
+    return group_dot(c, q[0], q[1], x.s[group]);
 }
 
 #else

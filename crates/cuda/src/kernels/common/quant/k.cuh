@@ -19,41 +19,35 @@ DI void head_scale(const u8* b, u32 g, Codes& c) {
     c.m[0] = c.m[1] = -(half_to_float(head.x >> 16) * (float)(int)of_min);
 }
 
+// The low bits of two groups, and the fifth bits of all eight, which Q4_K has not.
+DI void bits(const u8* b, u32 pair, u32 (&low)[8], u32 (&fifth)[8]) {
+    wide(b + QUANT_BYTES - 128 + 32 * pair, low);
+#if QUANT == QUANT_Q5_K
+    wide(b + 16, fifth);
+#else
+#pragma unroll
+    for (int i = 0; i < 8; i++) fifth[i] = 0;
+#endif
+}
+
 DI void codes(const u8* row, int group, Codes& c) {
     const u8* b = block_at(row, group);
-    u32 g = group_at(group), low[8];
-    wide(b + QUANT_BYTES - 128 + 32 * (g / 2), low);
-#if QUANT == QUANT_Q5_K
-    u32 fifth[8];
-    wide(b + 16, fifth);
-#endif
+    u32 g = group_at(group), low[8], fifth[8];
+    bits(b, g / 2, low, fifth);
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
-        c.q[i] = low_nibbles(low[i] >> 4 * (g % 2));
-#if QUANT == QUANT_Q5_K
-        c.q[i] |= (fifth[i] >> g & FOUR(1u)) << 4;
-#endif
-    }
+    for (int i = 0; i < 8; i++) c.q[i] = low_nibbles(low[i] >> 4 * (g % 2)) | (fifth[i] >> g & FOUR(1u)) << 4;
     head_scale(b, g, c);
 }
 
 // Groups 2 * pair and 2 * pair + 1, whose low bits lie in the same bytes.
 DI void pair_codes(const u8* row, int pair, Codes (&c)[2]) {
     const u8* b = block_at(row, 2 * pair);
-    u32 g = group_at(2 * pair), low[8];
-    wide(b + QUANT_BYTES - 128 + 16 * g, low);
-#if QUANT == QUANT_Q5_K
-    u32 fifth[8];
-    wide(b + 16, fifth);
-#endif
+    u32 g = group_at(2 * pair), low[8], fifth[8];
+    bits(b, g / 2, low, fifth);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        c[0].q[i] = low_nibbles(low[i]);
-        c[1].q[i] = high_nibbles(low[i]);
-#if QUANT == QUANT_Q5_K
-        c[0].q[i] |= (fifth[i] >> g & FOUR(1u)) << 4;
-        c[1].q[i] |= (fifth[i] >> g + 1 & FOUR(1u)) << 4;
-#endif
+        c[0].q[i] = low_nibbles(low[i]) | (fifth[i] >> g & FOUR(1u)) << 4;
+        c[1].q[i] = high_nibbles(low[i]) | (fifth[i] >> g + 1 & FOUR(1u)) << 4;
     }
     head_scale(b, g, c[0]);
     head_scale(b, g + 1, c[1]);
