@@ -16,8 +16,6 @@ pub(crate) struct Fused {
     pub(crate) swallowed: Vec<bool>,
     /// Norms that first add to the stream: the stream as it was, and one or two values added to it.
     pub(crate) residuals: HashMap<usize, Vec<Place>>,
-    /// Of them, those that the last block of an op's last launch does, by that op.
-    pub(crate) next: HashMap<usize, usize>,
     /// Gate and up projections that end with `silu(a) * b`, which the next op would make.
     pub(crate) gated: HashSet<usize>,
     /// Runs of ops that are made as one, by the first of them.
@@ -30,8 +28,8 @@ impl Fused {
         Fused { swallowed: vec![false; ops], ..Fused::default() }
     }
 
-    /// All rules. What goes over the ranks' sums holds for one rank only. `few` rows are quickly normed by one block.
-    pub(crate) fn of(plans: &[RankPlan], few: bool) -> Fused {
+    /// All rules. What goes over the ranks' sums holds for one rank only.
+    pub(crate) fn of(plans: &[RankPlan]) -> Fused {
         let ops = &plans[0].ops;
         let mut fused = Fused::none(ops.len());
         for block in block::all(ops) {
@@ -45,10 +43,6 @@ impl Fused {
             }
             if let ([_], Some((first, places))) = (plans, residual(ops, at, &fused)) {
                 fused.swallowed[first..at].fill(true);
-                if few && places.len() == 2 && fused.ends_with_a_matrix(ops, first - 1) {
-                    fused.swallowed[at] = true;
-                    fused.next.insert(first - 1, at);
-                }
                 fused.residuals.insert(at, places);
             }
         }
@@ -60,12 +54,6 @@ impl Fused {
         self.blocks.values().any(|b| (b.first()..=b.last()).contains(&at))
     }
 
-    /// Can the last launch of what ends at op `at` go on with the norm of its output?
-    fn ends_with_a_matrix(&self, ops: &[LocalOp], at: usize) -> bool {
-        let moe = self.blocks.values().any(|b| matches!(b, Block::Moe(_)) && b.last() == at);
-        let alone = matches!(ops[at].kind, Kind::Linear { .. }) && ops[at].outputs.len() == 1;
-        moe || alone && !self.inside(at)
-    }
 }
 
 /// How often a value is read.

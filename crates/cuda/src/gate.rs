@@ -65,7 +65,7 @@ pub fn units() -> Result<BTreeSet<Unit>> {
             let mut unit = sizes("linear").int("BLOCK", 256).int("TILE", tile).int("HEADS", 1);
             let kind = unit.matrix(quant, bytes, 2048, fast);
             let unit = unit.int("PART0", format!("{kind}, {kind}, 4096, 8, PLAIN, 0")).int("END0", 512);
-            let unit = unit.int("PARTS", 1).int("MATRICES", 512).int("HAS_LINES", 0).int("LAST", "NOTHING");
+            let unit = unit.int("PARTS", 1).int("MATRICES", 512).int("HAS_LINES", 0).int("CHOOSE", 0);
             let unit = unit.int("PREPARE", "AS_IT_LIES").int("PREPARED", 0).int("OWNED", 0).int("HALF", 0);
             unit.int("ANSWER", 0)
         };

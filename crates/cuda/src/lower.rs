@@ -20,9 +20,6 @@ const ROUNDED: usize = 3;
 
 /// Words of a row for each block that hashes rows.
 const HASHED: usize = 1024;
-/// Rows of decoding, of a few tokens or drafts.
-const FEW: u32 = 4;
-
 /// How far a step may look back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
@@ -77,8 +74,7 @@ pub struct Choices {
 /// If an op has a form that this backend does not know.
 pub fn lower(plans: &[RankPlan], choices: Choices) -> Result<Program> {
     let Some(first) = plans.first() else { return Err(Error::Zero("rank")) };
-    let fused =
-        if choices.fuse { Fused::of(plans, choices.tile <= FEW) } else { Fused::none(first.ops.len()) };
+    let fused = if choices.fuse { Fused::of(plans) } else { Fused::none(first.ops.len()) };
     let mut lower = Lower {
         choices,
         plans,

@@ -1,5 +1,5 @@
 //! The launch that does most of the work: matrices of any types over the same rows, how these rows come to be, what else
-//! rides along, and what the last block goes on with.
+//! rides along, and the choice of experts.
 
 use shardwright_model::op::Routing;
 use shardwright_model::plan::{LocalWeight, Place};
@@ -53,8 +53,10 @@ impl<'a> Part<'a> {
     /// Outputs that a block makes, so that there are no more than so many blocks.
     fn own(&self, blocks: usize) -> usize {
         // one a warp, or what shares a scale
-        let least = if self.rounded.is_some() { 32 } else { BLOCK / 32 };
         let outs = self.weight.rows.len();
+        // or two, if that leaves enough blocks
+        let two = if self.weight.copies.len() * outs >= 2 * PREPARED * BLOCK / 32 { 2 } else { 1 };
+        let least = if self.rounded.is_some() { 32 } else { two * BLOCK / 32 };
         let fair = (self.weight.copies.len() * outs).div_ceil(blocks).next_multiple_of(least);
         fair.min(outs.next_multiple_of(least))
     }
@@ -104,12 +106,11 @@ pub(crate) enum Input {
     Merged(Parts),
 }
 
-/// What the last block to arrive goes on with.
-pub(crate) enum Last<'a> {
-    /// The norm at this op of the stream to which the output is added.
-    Next(usize),
-    /// A choice of experts by the first part's outputs.
-    Route { routing: &'a Routing, bias: Slot, to: Slot },
+/// The choice of experts by the first part's outputs, which its last block makes.
+pub(crate) struct Choice<'a> {
+    pub(crate) routing: &'a Routing,
+    pub(crate) bias: Slot,
+    pub(crate) to: Slot,
 }
 
 /// All of it.
@@ -119,14 +120,14 @@ pub(crate) struct Product<'a> {
     /// Only of the rows that want an answer?
     pub(crate) answer: bool,
     pub(crate) lines: Vec<Line>,
-    pub(crate) last: Option<Last<'a>>,
+    pub(crate) choice: Option<Choice<'a>>,
 }
 
 impl<'a> Product<'a> {
     pub(crate) fn new(parts: Vec<Part<'a>>, input: Input) -> Product<'a> {
         // parts that a rank has nothing of
         let parts = parts.into_iter().filter(|p| !p.weight.rows.is_empty() && !p.weight.copies.is_empty());
-        Product { parts: parts.collect(), input, answer: false, lines: vec![], last: None }
+        Product { parts: parts.collect(), input, answer: false, lines: vec![], choice: None }
     }
 
     /// Makes it a call.
@@ -141,7 +142,7 @@ impl<'a> Product<'a> {
         let blocks = self.described(l, &mut unit, source.blocks());
         let lines: usize = self.lines.iter().map(|line| line.runs).sum();
         unit = lines::described(unit, l, &self.lines).int("MATRICES", blocks);
-        let (unit, last) = self.last(l, unit);
+        let (unit, last) = self.chosen(l, unit);
         let mut args = vec![Slot::Step, source.x, source.rounded[0].clone(), source.rounded[1].clone()];
         for slot in [|p: &Part<'_>| p.slot.clone(), |p: &Part<'_>| p.second(), |p: &Part<'_>| p.to.clone()] {
             args.extend((0..PARTS).map(|i| self.parts.get(i).map_or(Slot::None, slot)));
@@ -210,15 +211,10 @@ impl<'a> Product<'a> {
         source
     }
 
-    fn last(&self, l: &mut Lower<'_>, unit: Unit) -> (Unit, Slot) {
-        match &self.last {
-            None => (unit.int("LAST", "NOTHING"), Slot::None),
-            Some(Last::Next(op)) => norm::next(l, unit.int("LAST", "NEXT"), *op),
-            Some(Last::Route { routing, bias, to }) => {
-                let unit = route::described(unit.int("LAST", "ROUTE"), routing, *bias != Slot::None);
-                (unit, Slot::List(vec![l.arrived(), bias.clone(), to.clone()]))
-            }
-        }
+    fn chosen(&self, l: &mut Lower<'_>, unit: Unit) -> (Unit, Slot) {
+        let Some(Choice { routing, bias, to }) = &self.choice else { return (unit.int("CHOOSE", 0), Slot::None) };
+        let unit = route::described(unit.int("CHOOSE", 1), routing, *bias != Slot::None);
+        (unit, Slot::List(vec![l.arrived(), bias.clone(), to.clone()]))
     }
 }
 

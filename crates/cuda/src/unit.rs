@@ -36,6 +36,7 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("common/route.cuh", include_str!("kernels/common/route.cuh")),
     ("common/rows.cuh", include_str!("kernels/common/rows.cuh")),
     ("common/select.cuh", include_str!("kernels/common/select.cuh")),
+    ("common/side.cuh", include_str!("kernels/common/side.cuh")),
     ("common/step.cuh", include_str!("kernels/common/step.cuh")),
     ("common/types.cuh", include_str!("kernels/common/types.cuh")),
     ("answer", include_str!("kernels/answer.cu")),

@@ -12,6 +12,8 @@ use shardwright_cuda::nvrtc::Nvrtc;
 use shardwright_cuda::unit::Unit;
 
 const ARCHITECTURES: [&str; 7] = ["sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a"];
+/// Narrows them, for quick looks: names with commas between.
+const SOME: &str = "SHARDWRIGHT_ARCHITECTURES";
 /// Kernels that may spill: stem, one of its numbers, architecture, and at most how many bytes, stored and loaded. Five to eight
 /// rows at a time are held in registers, which is how prompts are read until they have kernels of their own; the last step of an
 /// answer is one block. Products for one row spill at most a word or two over their loop.
@@ -73,10 +75,16 @@ fn complaints(unit: &Unit, architecture: &str, log: &str) -> Vec<String> {
     warnings.chain(much).chain(spills).collect()
 }
 
+fn architectures() -> Vec<&'static str> {
+    let some = std::env::var(SOME).ok();
+    let wanted = |a: &&str| some.as_ref().is_none_or(|some| some.split(',').any(|s| s == *a));
+    ARCHITECTURES.into_iter().filter(wanted).collect()
+}
+
 /// A kernel's line of the table, and what is wrong with it.
 fn tried(nvrtc: &Nvrtc, unit: &Unit) -> (String, Vec<String>) {
     let (mut line, mut wrong) = (String::new(), Vec::new());
-    for architecture in ARCHITECTURES {
+    for architecture in architectures() {
         let compiled = nvrtc.compile(unit, architecture);
         let needs = compiled.as_ref().ok().and_then(|c| Needs::read(&c.log));
         let cell = needs.map(|n| format!("{} {} {}", n.registers, n.shared + unit.shared(), n.spilled));
@@ -95,7 +103,9 @@ fn every_kernel_compiles_for_every_architecture() {
     let Some(nvrtc) = nvrtc() else { return };
     let units = units().expect("all models can be lowered");
     println!("{nvrtc}, {} kernels: registers, bytes of shared memory, bytes spilled", units.len());
-    println!("{}  kernel", ARCHITECTURES.map(|a| format!("{a:>14}")).concat());
+    let names: String = architectures().iter().map(|a| format!("{a:>14}")).collect();
+    assert!(!names.is_empty(), "{SOME} names no architecture");
+    println!("{names}  kernel");
     let left = Mutex::new(units.iter());
     let next = || left.lock().unwrap().next();
     let wrong = Mutex::new(Vec::new());

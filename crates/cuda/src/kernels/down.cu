@@ -3,19 +3,19 @@
 // down [COPIES][OUTS] rows in the format m0, of the experts from FIRST on; act [rows][USED][cols] f32 at x, rounded
 // (common/round.cuh) at xq and xs where the format wants that; picked [rows][2 USED]; shared [OUTS] rows in the format SECOND;
 // h [rows][its cols] as act, at h, hq and hs; out [rows][OUTS] f32. ROUND and ROUND_H: what the format wants rounded comes
-// unrounded, and each block rounds it. NEXT: a row's last block goes on with the norm of the stream to which out is added.
-// Grid: OUTS / 8 rounded up, 1, rows; 256 threads, a warp for a row. Bytes: the chosen experts' weights once a row.
-#include "common/last.cuh"
-#include "common/norm.cuh"
+// unrounded, and each block rounds it.
+// Grid: OUTS / (8 TOGETHER) rounded up, 1, rows; 256 threads, a warp for TOGETHER rows. Bytes: the chosen experts' weights once a row.
+#include "common/reduce.cuh"
+#include "common/round.cuh"
 #include "common/step.cuh"
 
 // Count rows of activations as a matrix takes them, from row `first` on; those that each block rounds lie in `room`.
 template <class M, int Count, bool Rounds>
-struct Rows {
+struct Acts {
     const void* x;
     const float4* s;
 
-    DI Rows(const float* plain, const i8* q, const float4* scales, u64 first, i8* room) {
+    DI Acts(const float* plain, const i8* q, const float4* scales, u64 first, i8* room) {
         const int width = Count * M::cols;
         x = M::rounds ? (const void*)(q + first * M::cols) : plain + first * M::cols;
         s = scales + first * (M::cols / 32);
@@ -38,39 +38,45 @@ typedef m0::Matrix Down;
 
 extern "C" __global__ void __launch_bounds__(256)
     run(const int* step, const float* picked, const u8* down, const float* x, const i8* xq, const float4* xs, const u8* shared,
-        const float* h, const i8* hq, const float4* hs, float* out, int* spoiled, void* const* last) {
-    int i = blockIdx.z, n = blockIdx.x * 8 + threadIdx.x / 32;
+        const float* h, const i8* hq, const float4* hs, float* out) {
+    int i = blockIdx.z, n = (blockIdx.x * 8 + threadIdx.x / 32) * TOGETHER;
     if (i >= step_rows(step)) return;
     picked += (u64)i * 2 * USED;
     __shared__ __align__(16) i8 room[ROUND ? ROOM(USED * Down::cols) : 16];
-    Rows<Down, USED, ROUND> acts(x, xq, xs, (u64)i * USED, room);
+    Acts<Down, USED, ROUND> acts(x, xq, xs, (u64)i * USED, room);
 #if SHARED
     __shared__ __align__(16) i8 room_h[ROUND_H ? ROOM(SECOND::cols) : 16];
-    Rows<SECOND, 1, ROUND_H> hidden(h, hq, hs, i, room_h);
+    Acts<SECOND, 1, ROUND_H> hidden(h, hq, hs, i, room_h);
 #endif
     if (ROUND || ROUND_H) __syncthreads();
-    if (n < OUTS) {
-        float sum = 0;
-        for (int j = 0; j < USED; j++) {
-            int e = (int)picked[j] - FIRST;
-            if (e < 0 || e >= COPIES) continue;
-            Down::Row act[1] = {acts.row(j)};
-            float v[1] = {0};
-            Down::dots<1>(down, (u64)e * OUTS + n, act, v);
-            sum += picked[USED + j] * warp_sum(v[0]);
-        }
-#if SHARED
-        float v[1] = {0};
-        SECOND::Row input[1] = {hidden.row(0)};
-        SECOND::dots<1>(shared, n, input, v);
-        sum += warp_sum(v[0]);
-#endif
-        if (threadIdx.x % 32 == 0) out[(u64)i * OUTS + n] = sum;
+    if (n >= OUTS) return;
+    // weights that a lane adds up of experts, and of the shared one
+    float sum[TOGETHER] = {}, beside[TOGETHER][1] = {};
+#pragma unroll 2
+    for (int j = 0; j < USED; j++) {
+        int e = (int)picked[j] - FIRST;
+        bool held = e >= 0 && e < COPIES;
+        const u8* row[TOGETHER];
+        float v[TOGETHER][1] = {};
+#pragma unroll
+        for (int r = 0; r < TOGETHER; r++) row[r] = Down::at(down, (u64)(held ? e : 0) * OUTS + min(n + r, OUTS - 1));
+        Down::Row act[1] = {acts.row(j)};
+        Down::dots<32>(row, act, v);
+        float weight = picked[USED + j];
+#pragma unroll
+        for (int r = 0; r < TOGETHER; r++) sum[r] += held ? weight * v[r][0] : 0;
     }
-#if NEXT
-    if (!last_block((int*)last[0] + i, gridDim.x)) return;
-    Stream of = {(float*)last[1], (const float*)last[2], 0, (float*)last[3], spoiled, (const int*)last[4],
-                 (const float*)last[5], (const float*)last[6], 0, (i8*)last[7], (float4*)last[8]};
-    norm_row<NEXT_WIDTH, 256, true, false, 2, NEXT_ROUNDS>(of, i, (u64)i * NEXT_WIDTH, NEXT_EPS);
+#if SHARED
+    const u8* row[TOGETHER];
+#pragma unroll
+    for (int r = 0; r < TOGETHER; r++) row[r] = SECOND::at(shared, min(n + r, OUTS - 1));
+    SECOND::Row input[1] = {hidden.row(0)};
+    SECOND::dots<32>(row, input, beside);
 #endif
+#pragma unroll
+    for (int r = 0; r < TOGETHER; r++) {
+        float v = warp_sum(sum[r]);
+        if (SHARED) v += warp_sum(beside[r][0]);
+        if (threadIdx.x % 32 == 0 && n + r < OUTS) out[(u64)i * OUTS + n + r] = v;
+    }
 }

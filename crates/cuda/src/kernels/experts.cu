@@ -5,6 +5,7 @@
 // Grid: OUTS / OWN rounded up, USED, rows; 256 threads, a warp for OWN / 8 rows of both. Bytes: the chosen experts' weights once
 // a row.
 #include "common/round.cuh"
+#include "common/side.cuh"
 #include "common/step.cuh"
 
 template <class M>
@@ -24,18 +25,19 @@ extern "C" __global__ void __launch_bounds__(256, 4)
 #if ROUND
     __shared__ float own[OWN];
 #endif
-    u64 to = ((u64)i * USED + j) * OUTS + blockIdx.x * OWN;
-    for (int r = warp; r < OWN && blockIdx.x * OWN + r < OUTS; r += 8) {
-        u64 row = (u64)e * OUTS + blockIdx.x * OWN + r;
-        float a[1] = {0}, b[1] = {0};
-        GATE::dots<1>(gate, row, for_gate, a);
-        UP::dots<1>(up, row, for_up, b);
-        float v = warp_sum(a[0]);
-        v = v / (1 + expf(-v)) * warp_sum(b[0]);
+    u64 to = ((u64)i * USED + j) * OUTS + blockIdx.x * OWN, first = (u64)e * OUTS + blockIdx.x * OWN;
+    int count = min(OWN, OUTS - (int)blockIdx.x * OWN);
+    typedef Side<GATE, UP, true, OWN, 1> S;
+    for (int of = warp * S::rows; of < count; of += 8 * S::rows) {
+        float a[1][1] = {}, b[1][1] = {};
+        S::dots(gate, up, first + of, first + count - 1, for_gate, for_up, a, b);
+        int r = of + lane / S::lanes;
+        if (r >= count || lane % S::lanes) continue;
+        float v = a[0][0] / (1 + expf(-a[0][0])) * b[0][0];
 #if ROUND
-        if (lane == 0) own[r] = v;
+        own[r] = v;
 #else
-        if (lane == 0) out[to + r] = v;
+        out[to + r] = v;
 #endif
     }
 #if ROUND

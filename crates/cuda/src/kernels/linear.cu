@@ -7,14 +7,15 @@
 // through an RMS norm; MERGED from PARTIALS parts of an attention to at most
 // KEEP keys, or any (common/merge.cuh).
 // ANSWER: only the rows that want an answer, one behind the other. LINES (where HAS_LINES): runs of other values that are
-// made beside the matrices (common/line.cuh). LAST, by the last block to arrive: NEXT, the norm of the stream to which the
-// output is added; ROUTE, the choice of experts by the outputs of part 0 (common/route.cuh).
+// made beside the matrices (common/line.cuh). CHOOSE: the last block to arrive chooses experts by the outputs of part 0
+// (common/route.cuh).
 // Grid: all parts' Outs / Own, then lines / HEADS; rows / TILE; HEADS; BLOCK threads, a warp for Own / warps rows of W and
 // TILE rows of x. Bytes: W once for each TILE rows; prepared, x once a block.
 #include "common/last.cuh"
 #include "common/line.cuh"
 #include "common/merge.cuh"
 #include "common/route.cuh"
+#include "common/side.cuh"
 
 #define AS_IT_LIES 0
 #define COPIED 1
@@ -24,10 +25,6 @@
 #define PLAIN 0
 #define BIASED 1
 #define GATED 2
-
-#define NOTHING 0
-#define NEXT 1
-#define ROUTE 2
 
 // All that the rows of x are made of.
 struct Source {
@@ -57,16 +54,16 @@ DI typename M::Row row_of(const Source& from, int t, int i) {
 #endif
 #pragma unroll
     for (int e = 0; e < each; e++) {
-        int k = threadIdx.x + BLOCK * e;
 #if PREPARE == MERGED
-        v[e] = k < M::cols ? merge.at(k) : 0;
+        v[e] = merge.at(BLOCK * e);
 #else
+        int k = threadIdx.x + BLOCK * e;
         v[e] = k < M::cols ? from.x[row * X_UNIT + X_FROM + k] : 0;
 #endif
     }
 #if PREPARE == NORMED
     check(v, from.spoiled + i, *from.op);
-    norm<M::cols, BLOCK, true, true>(v, EPS, from.norm, 0);
+    norm<M::cols, BLOCK, true>(v, EPS, from.norm, 0);
 #endif
     u8* to = from.room + t * PREPARED;
     float4* scales = (float4*)(to + M::cols);
@@ -94,6 +91,7 @@ DI void matrix(const Source& from, float* own, int block, const u8* w, const voi
     int head = blockIdx.z, first = blockIdx.y * TILE, count = rows_in_all(from.step);
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     if (first >= count) return;
+    u64 base = (u64)head * Outs;
     typename M::Row input[TILE];
     typename U::Row others[TILE];
 #pragma unroll
@@ -104,20 +102,24 @@ DI void matrix(const Source& from, float* own, int block, const u8* w, const voi
         if (Form == GATED) others[t] = row_of<U>(from, t, i);
     }
     if (PREPARE != AS_IT_LIES) __syncthreads();
-    for (int r = warp; r < Own && block * Own + r < Outs; r += BLOCK / 32) {
-        int n = block * Own + r;
-        u64 at = (u64)head * Outs + n;
-        float sum[TILE] = {}, other[TILE] = {};
-        M::template dots<TILE>(w, at, input, sum);
-        if (Form == GATED) U::template dots<TILE>((const u8*)second, at, others, other);
+    typedef Side<M, U, Form == GATED, Own, TILE> S;
+    for (int of = warp * S::rows; of < Own && block * Own + of < Outs; of += 8 * S::rows) {
+        float sum[S::depth][TILE] = {}, other[S::depth][TILE] = {};
+        S::dots(w, (const u8*)second, base + block * Own + of, base + Outs - 1, input, others, sum, other);
+        if (lane % S::lanes) continue;
 #pragma unroll
-        for (int t = 0; t < TILE; t++) {
-            float v = warp_sum(sum[t]);
-            if (Form == GATED) v = v / (1 + expf(-v)) * warp_sum(other[t]);
-            if (Form == BIASED) v += ((const float*)second)[n];
-            if (lane != 0 || first + t >= count) continue;
-            if (Rounds) own[t * Own + r] = v;
-            if (out) out[((u64)(first + t) * HEADS + head) * Outs + n] = v;
+        for (int d = 0; d < S::depth; d++) {
+            int r = of + d * S::abreast + lane / S::lanes, n = block * Own + r;
+            if (r >= Own || n >= Outs) continue;
+#pragma unroll
+            for (int t = 0; t < TILE; t++) {
+                float v = sum[d][t];
+                if (Form == GATED) v = v / (1 + expf(-v)) * other[d][t];
+                if (Form == BIASED) v += ((const float*)second)[n];
+                if (first + t >= count) continue;
+                if (Rounds) own[t * Own + r] = v;
+                if (out) out[((u64)(first + t) * HEADS + head) * Outs + n] = v;
+            }
         }
     }
     if (!Rounds) return;
@@ -131,14 +133,7 @@ DI void matrix(const Source& from, float* own, int block, const u8* w, const voi
     }
 }
 
-// What the last block does must not take registers that all blocks would then have.
-#if LAST
-#define BOUNDS BLOCK, (LAST == ROUTE ? 2 : 3)
-#else
-#define BOUNDS BLOCK
-#endif
-
-extern "C" __global__ void __launch_bounds__(BOUNDS)
+extern "C" __global__ void __launch_bounds__(BLOCK)
     run(const int* step, const float* x, const i8* xq, const float4* xs, const u8* w0, const u8* w1, const u8* w2, const u8* w3,
         const void* v0, const void* v1, const void* v2, const void* v3, float* o0, float* o1, float* o2, float* o3, i8* q,
         float4* s, const float* weight, int* spoiled, const int* op, const void* const* lines, void* const* last) {
@@ -168,19 +163,12 @@ extern "C" __global__ void __launch_bounds__(BOUNDS)
         }
 #endif
     }
-#if LAST
-    int* arrived = (int*)last[0] + blockIdx.y;
-    if ((LAST == ROUTE && b >= END0) || !last_block(arrived, LAST == ROUTE ? END0 : gridDim.x)) return;
+#if CHOOSE
+    if (b >= END0 || !last_block((int*)last[0] + blockIdx.y, END0)) return;
 #pragma unroll 1
     for (int i = blockIdx.y * TILE; i < min(step_rows(step), (int)(blockIdx.y + 1) * TILE); i++) {
-#if LAST == ROUTE
         u64 experts = EXPERTS, chosen = 2 * USED;
         Routing<ROUTING>::choose<BLOCK>(o0 + i * experts, (const float*)last[1], (float*)last[2] + i * chosen);
-#else
-        Stream of = {(float*)last[1], (const float*)last[2], 0, (float*)last[3], spoiled, (const int*)last[4],
-                     (const float*)last[5], (const float*)last[6], 0, (i8*)last[7], (float4*)last[8]};
-        norm_row<NEXT_WIDTH, BLOCK, true, false, 2, NEXT_ROUNDS>(of, i, (u64)i * NEXT_WIDTH, NEXT_EPS);
-#endif
     }
 #endif
 }

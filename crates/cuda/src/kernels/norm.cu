@@ -27,5 +27,5 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     second = total - at;
 #endif
     Stream of = {x, w, b, out, spoiled, op, first, second, third, q, s};
-    norm_row<WIDTH, BLOCK, RMS, true, ADDED, ROUND>(of, i, at, EPS);
+    norm_row<WIDTH, BLOCK, RMS, ADDED, ROUND>(of, i, at, EPS);
 }

@@ -4,13 +4,16 @@ use shardwright_model::op::Kind;
 use shardwright_model::plan::{LocalWeight, Place};
 
 use super::linear::gated;
-use super::{norm, route};
+use super::route;
 use crate::fuse::{Moe, Shared};
 use crate::lower::Lower;
-use crate::product::{Input, Last, Product};
+use crate::product::{Choice, Input, Product};
 use crate::program::{Axis, Scratch, Slot};
 use crate::unit::Unit;
 use crate::{Error, Result};
+
+/// Rows of a wide matrix.
+const WIDE: usize = 4096;
 
 pub(crate) fn experts(l: &mut Lower<'_>, used: usize) -> Result<()> {
     let (op, to) = (l.at, l.output(0));
@@ -19,7 +22,7 @@ pub(crate) fn experts(l: &mut Lower<'_>, used: usize) -> Result<()> {
         Act::Plain(x) if l.rounds(&l.op_at(op).weights[2]) => Act::Rounded(l.passing(x, width(l, op, used))),
         other => other,
     };
-    second_half(l, op, used, Ends { picked: l.input(1), act: x, shared: None, to, next: None })
+    second_half(l, op, used, Ends { picked: l.input(1), act: x, shared: None, to })
 }
 
 /// Router, experts and shared expert in three launches.
@@ -31,12 +34,11 @@ pub(crate) fn moe(l: &mut Lower<'_>, moe: &Moe) -> Result<()> {
     let mut parts = vec![router];
     parts.extend(moe.shared.as_ref().map(|s| gated(l, s.gate)));
     let mut first = Product::new(parts, Input::Value(local.inputs[0]));
-    first.last = Some(Last::Route { routing, bias, to: picked.clone() });
+    first.choice = Some(Choice { routing, bias, to: picked.clone() });
     first.launch(l);
     let act = first_half(l, moe.experts, routing.used, picked.clone(), true)?;
     let to = l.value(&l.op_at(moe.last()).outputs[0]);
-    let next = l.fused.next.get(&moe.last()).copied();
-    second_half(l, moe.experts, routing.used, Ends { picked, act, shared: moe.shared.as_ref(), to, next })
+    second_half(l, moe.experts, routing.used, Ends { picked, act, shared: moe.shared.as_ref(), to })
 }
 
 /// What the first half leaves.
@@ -90,7 +92,6 @@ struct Ends<'a> {
     act: Act,
     shared: Option<&'a Shared>,
     to: Slot,
-    next: Option<usize>,
 }
 
 fn second_half(l: &mut Lower<'_>, op: usize, used: usize, ends: Ends<'_>) -> Result<()> {
@@ -106,14 +107,12 @@ fn second_half(l: &mut Lower<'_>, op: usize, used: usize, ends: Ends<'_>) -> Res
     });
     let (unit, shared) = beside(l, unit, ends.shared);
     args.extend(shared);
-    args.extend([ends.to, Slot::Spoiled]);
-    let unit = unit.int("ROUND", u8::from(here)).int("NEXT", u8::from(ends.next.is_some()));
-    let (unit, last) = match ends.next {
-        Some(next) => norm::next(l, unit, next),
-        None => (unit, Slot::None),
-    };
-    args.push(last);
-    let blocks = Axis::Blocks(down.rows.len().div_ceil(8) as u32);
+    args.push(ends.to);
+    let unit = unit.int("ROUND", u8::from(here));
+    // two rows a warp where that leaves blocks for all multiprocessors
+    let together = if down.rows.len() >= WIDE { 2 } else { 1 };
+    let unit = unit.int("TOGETHER", together);
+    let blocks = Axis::Blocks(down.rows.len().div_ceil(8 * together) as u32);
     l.call(unit, [blocks, Axis::Blocks(1), Axis::Rows(1)], 256, args);
     Ok(())
 }

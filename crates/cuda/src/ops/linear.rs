@@ -5,7 +5,7 @@ use shardwright_model::op::Kind;
 
 use crate::found::Found;
 use crate::lower::Lower;
-use crate::product::{Form, Input, Last, PARTS, Part, Product};
+use crate::product::{Form, Input, PARTS, Part, Product};
 use crate::program::{Axis, Scratch, Slot};
 
 /// Logits that a block looks through.
@@ -21,9 +21,7 @@ pub(crate) fn linear(l: &mut Lower<'_>, biased: &[bool]) {
     let outputs: Vec<usize> = (0..biased.len()).collect();
     for some in outputs.chunks(together) {
         let parts = some.iter().map(|j| part(l, l.at, *j, l.output(*j))).collect();
-        let mut product = Product::new(parts, Input::Value(input));
-        product.last = l.fused.next.get(&l.at).map(|op| Last::Next(*op));
-        product.launch(l);
+        Product::new(parts, Input::Value(input)).launch(l);
     }
 }
 

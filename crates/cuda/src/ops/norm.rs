@@ -5,10 +5,10 @@ use shardwright_model::plan::LocalOp;
 
 use crate::lower::Lower;
 use crate::program::{Axis, Slot};
-use crate::unit::Unit;
 
-/// Threads of a block, here and where others do a norm on their way: the order of its sums depends on it.
-const BLOCK: u32 = 256;
+/// Most elements of a thread, and most threads. The order of sums does not depend on it.
+const EACH: usize = 2;
+const BLOCK: usize = 1024;
 
 pub(crate) fn rms(l: &mut Lower<'_>, width: usize, eps: f32) {
     norm(l, width, eps, true);
@@ -32,7 +32,8 @@ fn norm(l: &mut Lower<'_>, width: usize, eps: f32, rms: bool) {
     let round = l.choices.fuse && width.is_multiple_of(32) && l.wanted_rounded(to.value);
     let unit = l.unit("norm").int("WIDTH", width).int("RUNS", whole / width).float("EPS", eps);
     let unit = unit.int("RMS", u8::from(rms)).int("ADDENDS", addends.len()).int("ROUND", u8::from(round));
-    let unit = unit.int("BLOCK", BLOCK);
+    let block = width.div_ceil(EACH).next_power_of_two().clamp(128, BLOCK) as u32;
+    let unit = unit.int("BLOCK", block);
     let op = l.number(l.at);
     let bias = if rms { Slot::None } else { l.weight(1) };
     let mut args = vec![Slot::Step, l.input(0), l.weight(0), bias, l.output(0), Slot::Spoiled, op];
@@ -40,19 +41,5 @@ fn norm(l: &mut Lower<'_>, width: usize, eps: f32, rms: bool) {
     args.extend(if round { l.room(&to) } else { [Slot::None, Slot::None] });
     // nothing is received
     args.extend([Slot::None, Slot::None]);
-    l.call(unit, [Axis::Blocks((whole / width) as u32), Axis::Blocks(1), Axis::Rows(1)], BLOCK, args);
-}
-
-/// Has the last block of a launch go on with the norm at `op`, of the stream to which the launch's output is added.
-pub(crate) fn next(l: &mut Lower<'_>, unit: Unit, op: usize) -> (Unit, Slot) {
-    let local = l.op_at(op);
-    let ((width, eps), to) = (rms_of(local), local.outputs[0]);
-    let round = width.is_multiple_of(32) && l.wanted_rounded(to.value);
-    let unit = unit.int("NEXT_WIDTH", width).float("NEXT_EPS", eps).int("NEXT_ROUNDS", u8::from(round));
-    let addends = l.fused.residuals[&op].iter().map(|place| l.value(place)).collect::<Vec<_>>();
-    let mut args = vec![l.arrived(), l.value(&local.inputs[0]), l.weight_of(op, 0), l.value(&to)];
-    args.push(l.number(op));
-    args.extend(addends);
-    args.extend(if round { l.room(&to) } else { [Slot::None, Slot::None] });
-    (unit, Slot::List(args))
+    l.call(unit, [Axis::Blocks((whole / width) as u32), Axis::Blocks(1), Axis::Rows(1)], block, args);
 }

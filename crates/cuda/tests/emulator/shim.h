@@ -1,6 +1,7 @@
 // Runs a kernel's source as host code: a block's threads are coroutines on one core, barriers and shuffles are where they
 // take turns. For tests of what kernels compute; their speed and memory model are not those of a GPU.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -210,6 +211,15 @@ static inline unsigned __ballot_sync(unsigned, int v) {
     return r;
 }
 static inline int __any_sync(unsigned m, int v) { return __ballot_sync(m, v) != 0; }
+
+static inline unsigned __reduce_max_sync(unsigned m, unsigned v) {
+    for (int o = 16; o > 0; o >>= 1) v = std::max<unsigned>(v, __shfl_xor_sync(m, v, o));
+    return v;
+}
+static inline unsigned __reduce_min_sync(unsigned m, unsigned v) {
+    for (int o = 16; o > 0; o >>= 1) v = std::min<unsigned>(v, __shfl_xor_sync(m, v, o));
+    return v;
+}
 
 // The sums and maxima of common/reduce.cuh, in the same order, with one exchange instead of five.
 template <class F>

@@ -61,32 +61,43 @@ DI float group_dot(const Codes& c, Input x, int group) {
 
 #endif
 
-// Adds to sum[t] the products of this lane's share of the row with input t.
-template <int COUNT>
-DI void lane_dots(const u8* row, const Input (&x)[COUNT], float (&sum)[COUNT]) {
-    int lane = threadIdx.x % 32;
+// Adds to sum[r][t] the products of this lane's share of row r, one of LANES lanes, with input t. What is read of an input serves
+// all rows.
+template <int LANES, int ROWS, int COUNT>
+DI void lane_dots(const u8* const (&row)[ROWS], const Input (&x)[COUNT], float (&sum)[ROWS][COUNT]) {
+    int lane = threadIdx.x % LANES;
 #if QUANT_PLAIN && COLS % 128 == 0
-#pragma unroll 4
+#pragma unroll (ROWS > 1 ? 2 : 4)
     for (int k = 4 * lane; k < COLS; k += 128) {
-        float4 w = plain4_at(row, k);
 #pragma unroll
-        for (int t = 0; t < COUNT; t++) {
-            float4 v = *(const float4*)(x[t].x + k);
-            sum[t] += w.x * v.x + w.y * v.y + w.z * v.z + w.w * v.w;
+        for (int r = 0; r < ROWS; r++) {
+            float4 w = plain4_at(row[r], k);
+#pragma unroll
+            for (int t = 0; t < COUNT; t++) {
+                float4 v = *(const float4*)(x[t].x + k);
+                sum[r][t] = fmaf(w.x, v.x, fmaf(w.y, v.y, fmaf(w.z, v.z, fmaf(w.w, v.w, sum[r][t]))));
+            }
         }
     }
 #elif QUANT_PLAIN
-    for (int k = lane; k < COLS; k += 32) {
-        float w = plain_at(row, k);
+    for (int k = lane; k < COLS; k += LANES) {
 #pragma unroll
-        for (int t = 0; t < COUNT; t++) sum[t] += w * x[t].x[k];
+        for (int r = 0; r < ROWS; r++) {
+            float w = plain_at(row[r], k);
+#pragma unroll
+            for (int t = 0; t < COUNT; t++) sum[r][t] = fmaf(w, x[t].x[k], sum[r][t]);
+        }
     }
 #else
-    for (int group = lane; group < COLS / 32; group += 32) {
-        Codes c;
-        codes(row, group, c);
+#pragma unroll (ROWS * COUNT > 1 ? 1 : 2)
+    for (int group = lane; group < COLS / 32; group += LANES) {
 #pragma unroll
-        for (int t = 0; t < COUNT; t++) sum[t] += group_dot(c, x[t], group);
+        for (int r = 0; r < ROWS; r++) {
+            Codes c;
+            codes(row[r], group, c);
+#pragma unroll
+            for (int t = 0; t < COUNT; t++) sum[r][t] += group_dot(c, x[t], group);
+        }
     }
 #endif
 }

@@ -35,7 +35,7 @@ struct Line {
         for (int e = 0; e < each; e++) v[e] = threadIdx.x + Threads * e < Width ? x[threadIdx.x + Threads * e] : 0;
         if (Norm != 0) {
             check(v, (int*)args[6] + i, *(const int*)args[7]);
-            norm<Width, Threads, Norm == LINE_RMS, true>(v, __uint_as_float(Eps), (const float*)args[1], (const float*)args[2]);
+            norm<Width, Threads, Norm == LINE_RMS>(v, __uint_as_float(Eps), (const float*)args[1], (const float*)args[2]);
         }
         __shared__ float row[Width];
         __syncthreads();

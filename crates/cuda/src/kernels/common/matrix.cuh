@@ -5,14 +5,21 @@
 
 struct Matrix {
     typedef Input Row;
-    enum { rounds = FAST && !QUANT_PLAIN, cols = COLS };
+    enum {
+        rounds = FAST && !QUANT_PLAIN,
+        cols = COLS,
+        // Lanes that a row keeps busy; as many rows lie abreast in a warp as that leaves room for.
+        lanes = QUANT_PLAIN || COLS > 512 ? 32 : COLS > 256 ? 16 : COLS > 128 ? 8 : 4
+    };
 
     // Row i of activations: x rounded where the matrix wants that, with the scales s.
     static DI Row row(const void* x, const float4* s, u64 i) { return input_row(x, s, i); }
 
-    // Adds to sum[t] this lane's share of row n of the matrix times activations t.
-    template <int Count>
-    static DI void dots(const u8* w, u64 n, const Row (&x)[Count], float (&sum)[Count]) {
-        lane_dots<Count>(w + n * ROW_BYTES, x, sum);
+    static DI const u8* at(const u8* w, u64 n) { return w + n * ROW_BYTES; }
+
+    // Adds to sum[r][t] this lane's share, one of Lanes, of the row at w[r] times activations t.
+    template <int Lanes, int Rows, int Count>
+    static DI void dots(const u8* const (&w)[Rows], const Row (&x)[Count], float (&sum)[Rows][Count]) {
+        lane_dots<Lanes>(w, x, sum);
     }
 };

@@ -7,6 +7,7 @@
 
 template <int Parts, int Value>
 struct Merge {
+    static_assert(Value % 2 == 0, "elements are read in twos");
     const float* sums;
     const float* weight;
     float total;
@@ -50,10 +51,30 @@ struct Merge {
         return v;
     }
 
-    DI float at(int k) const {
-        float v = share(k, 0);
+    // Element `first` + threadIdx.x, by all of 256 threads together, a warp for each share.
+    DI float at(int first) const {
+        __shared__ __align__(8) float shares[SHARES][256];
+        int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+        float2 v[4];
 #pragma unroll
-        for (int n = 1; n < SHARES; n++) v += share(k, n);
-        return v / total;
+        for (int j = 0; j < 4; j++) v[j] = make_float2(0, 0);
+#pragma unroll 4
+        for (int p = warp; p < used; p += SHARES) {
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                int k = first + 64 * j + 2 * lane;
+                float2 s = k < Value ? *(const float2*)(sums + p * Value + k) : make_float2(0, 0);
+                v[j].x += weight[p] * s.x;
+                v[j].y += weight[p] * s.y;
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < 4; j++) *(float2*)&shares[warp][64 * j + 2 * lane] = v[j];
+        __syncthreads();
+        float all = shares[0][threadIdx.x];
+#pragma unroll
+        for (int n = 1; n < SHARES; n++) all += shares[n][threadIdx.x];
+        __syncthreads();
+        return all / total;
     }
 };

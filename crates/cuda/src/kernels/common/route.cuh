@@ -35,24 +35,56 @@ struct Routing {
         return BestTwo ? first + second : first;
     }
 
+    // The Used best of all, ascending, by one warp, of which each lane holds every 32nd.
+    static DI void best(const float* score, int* chosen) {
+        const int each = (Experts + 31) / 32;
+        int lane = threadIdx.x % 32, before = 0;
+        u32 key[each], free = 0, taken = 0;
+#pragma unroll
+        for (int i = 0; i < each; i++) {
+            bool is = lane + 32 * i < Experts;
+            key[i] = is ? ordered(score[lane + 32 * i]) : 0;
+            free |= (u32)is << i;
+        }
+        for (int n = 0; n < Used; n++) {
+            u32 most = 0, first = ~0u;
+#pragma unroll
+            for (int i = 0; i < each; i++) most = free >> i & 1 && key[i] > most ? key[i] : most;
+            most = __reduce_max_sync(~0u, most);
+#pragma unroll
+            for (int i = each - 1; i >= 0; i--) first = free >> i & 1 && key[i] == most ? lane + 32 * i : first;
+            first = __reduce_min_sync(~0u, first);
+            u32 own = first % 32 == lane ? 1u << first / 32 : 0;
+            free &= ~own;
+            taken |= own;
+        }
+#pragma unroll
+        for (int i = 0; i < each; i++) {
+            u32 all = __ballot_sync(~0u, taken >> i & 1);
+            if (taken >> i & 1) chosen[before + __popc(all & (1u << lane) - 1)] = lane + 32 * i;
+            before += __popc(all);
+        }
+        __syncwarp();
+    }
+
     // For one row, by all Threads of a block: logits and bias [Experts], out [2 Used] f32.
     template <int Threads>
     static DI void choose(const float* logits, const float* bias, float* out) {
         int tid = threadIdx.x;
         __shared__ float p[Experts], score[Experts], groups[Groups];
-        __shared__ u8 taken[Experts];
         __shared__ u8 stays[Groups];
         __shared__ int chosen[Used];
         float most = -INFINITY_F, sum = 0;
-        for (int e = tid; e < Experts; e += Threads) most = fmaxf(most, logits[e]);
-        most = block_max<Threads>(most);
+        if (!Sigmoid) {
+            for (int e = tid; e < Experts; e += Threads) most = fmaxf(most, logits[e]);
+            most = block_max<Threads>(most);
+        }
         for (int e = tid; e < Experts; e += Threads) {
             p[e] = Sigmoid ? 1 / (1 + expf(-logits[e])) : expf(logits[e] - most);
             sum += p[e];
-            taken[e] = 0;
         }
         for (int g = tid; g < Groups; g += Threads) stays[g] = 0;
-        sum = block_sum<Threads>(sum);
+        if (!Sigmoid) sum = block_sum<Threads>(sum);
         for (int e = tid; e < Experts; e += Threads) {
             if (!Sigmoid) p[e] /= sum;
             score[e] = Biased ? p[e] + bias[e] : p[e];
@@ -76,17 +108,7 @@ struct Routing {
             __syncthreads();
         }
         if (tid >= 32) return;
-        for (int n = 0; n < Used; n++) {
-            int e = largest(score, taken, Experts);
-            __syncwarp();
-            if (tid == 0) {
-                taken[e] = 1;
-                int at = n;
-                for (; at > 0 && chosen[at - 1] > e; at--) chosen[at] = chosen[at - 1];
-                chosen[at] = e;
-            }
-            __syncwarp();
-        }
+        best(score, chosen);
         float total = 0;
         for (int n = 0; n < Used; n++) total += p[chosen[n]];
         float divisor = Normalize ? fmaxf(total, LEAST_SUM) : 1;
