@@ -352,6 +352,12 @@ impl<'a> Lower<'a> {
         ops.iter().filter(move |op| op.inputs.iter().any(|p| p.value == value))
     }
 
+    /// The last op that reads a value.
+    pub(crate) fn last_read(&self, value: usize) -> usize {
+        let ops = &self.plans[self.rank].ops;
+        ops.iter().rposition(|op| op.inputs.iter().any(|p| p.value == value)).unwrap_or(0)
+    }
+
     /// Is a value wanted in 8 bits?
     pub(crate) fn wanted_rounded(&self, value: usize) -> bool {
         let first = |op: &&LocalOp| op.inputs[0].value == value;

@@ -19,7 +19,7 @@ pub(crate) const PARTS: usize = 4;
 
 /// Blocks of a launch in which each makes its rows anew, at most: some for each multiprocessor, fewer where rows are dear.
 const PREPARED: usize = 512;
-const MERGED: usize = 128;
+const MERGED: usize = 256;
 
 /// Bytes that a block has for rows that it makes itself.
 const ROOM: usize = 40 << 10;

@@ -236,7 +236,7 @@ impl Norm {
     }
 
     fn new(group: &mut Group) -> Norm {
-        let unit = Unit::new("norm").int("RUNS", 1).float("EPS", 1e-5).int("RMS", 1);
+        let unit = Unit::new("norm").int("RUNS", 1).float("EPS", 1e-5).int("RMS", 1).int("SHARES", 1);
         let unit = unit.int("ROUND", 1).int("BLOCK", 64);
         let some = |n: usize| (0..n).map(|i| (i as f32 * 0.37).sin().to_bits()).collect::<Vec<_>>();
         let weight = upload(&mut group.device, &some(CASE.width));

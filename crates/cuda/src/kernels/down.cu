@@ -4,7 +4,7 @@
 // (common/round.cuh) at xq and xs where the format wants that; picked [rows][2 USED]; shared [OUTS] rows in the format SECOND;
 // h [rows][its cols] as act, at h, hq and hs; out [rows][OUTS] f32. ROUND and ROUND_H: what the format wants rounded comes
 // unrounded, and each block rounds it.
-// Grid: OUTS / (8 TOGETHER) rounded up, 1, rows; 256 threads, a warp for TOGETHER rows. Bytes: the chosen experts' weights once a row.
+// Grid: OUTS / 8 rounded up, 1, rows; 256 threads, a warp for a row. Bytes: the chosen experts' weights once a row.
 #include "common/reduce.cuh"
 #include "common/round.cuh"
 #include "common/step.cuh"
@@ -39,7 +39,7 @@ typedef m0::Matrix Down;
 extern "C" __global__ void __launch_bounds__(256)
     run(const int* step, const float* picked, const u8* down, const float* x, const i8* xq, const float4* xs, const u8* shared,
         const float* h, const i8* hq, const float4* hs, float* out) {
-    int i = blockIdx.z, n = (blockIdx.x * 8 + threadIdx.x / 32) * TOGETHER;
+    int i = blockIdx.z, n = blockIdx.x * 8 + threadIdx.x / 32;
     if (i >= step_rows(step)) return;
     picked += (u64)i * 2 * USED;
     __shared__ __align__(16) i8 room[ROUND ? ROOM(USED * Down::cols) : 16];
@@ -50,33 +50,24 @@ extern "C" __global__ void __launch_bounds__(256)
 #endif
     if (ROUND || ROUND_H) __syncthreads();
     if (n >= OUTS) return;
-    // weights that a lane adds up of experts, and of the shared one
-    float sum[TOGETHER] = {}, beside[TOGETHER][1] = {};
-#pragma unroll 2
+    float sum = 0;
+#pragma unroll 4
     for (int j = 0; j < USED; j++) {
         int e = (int)picked[j] - FIRST;
         bool held = e >= 0 && e < COPIES;
-        const u8* row[TOGETHER];
-        float v[TOGETHER][1] = {};
-#pragma unroll
-        for (int r = 0; r < TOGETHER; r++) row[r] = Down::at(down, (u64)(held ? e : 0) * OUTS + min(n + r, OUTS - 1));
+        const u8* row[1] = {Down::at(down, (u64)(held ? e : 0) * OUTS + n)};
         Down::Row act[1] = {acts.row(j)};
+        float v[1][1] = {};
         Down::dots<32>(row, act, v);
-        float weight = picked[USED + j];
-#pragma unroll
-        for (int r = 0; r < TOGETHER; r++) sum[r] += held ? weight * v[r][0] : 0;
+        sum += held ? picked[USED + j] * v[0][0] : 0;
     }
+    sum = warp_sum(sum);
 #if SHARED
-    const u8* row[TOGETHER];
-#pragma unroll
-    for (int r = 0; r < TOGETHER; r++) row[r] = SECOND::at(shared, min(n + r, OUTS - 1));
+    const u8* row[1] = {SECOND::at(shared, n)};
     SECOND::Row input[1] = {hidden.row(0)};
-    SECOND::dots<32>(row, input, beside);
+    float v[1][1] = {};
+    SECOND::dots<32>(row, input, v);
+    sum += warp_sum(v[0][0]);
 #endif
-#pragma unroll
-    for (int r = 0; r < TOGETHER; r++) {
-        float v = warp_sum(sum[r]);
-        if (SHARED) v += warp_sum(beside[r][0]);
-        if (threadIdx.x % 32 == 0 && n + r < OUTS) out[(u64)i * OUTS + n + r] = v;
-    }
+    if (threadIdx.x % 32 == 0) out[(u64)i * OUTS + n] = sum;
 }

@@ -102,8 +102,8 @@ DI void matrix(const Source& from, float* own, int block, const u8* w, const voi
         if (Form == GATED) others[t] = row_of<U>(from, t, i);
     }
     if (PREPARE != AS_IT_LIES) __syncthreads();
-    typedef Side<M, U, Form == GATED, Own, TILE> S;
-    for (int of = warp * S::rows; of < Own && block * Own + of < Outs; of += 8 * S::rows) {
+    typedef Side<M, U, Form == GATED, Own, BLOCK / 32, TILE> S;
+    for (int of = warp * S::rows; of < Own && block * Own + of < Outs; of += BLOCK / 32 * S::rows) {
         float sum[S::depth][TILE] = {}, other[S::depth][TILE] = {};
         S::dots(w, (const u8*)second, base + block * Own + of, base + Outs - 1, input, others, sum, other);
         if (lane % S::lanes) continue;

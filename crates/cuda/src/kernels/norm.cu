@@ -2,7 +2,8 @@
 // x, out [rows][RUNS][WIDTH] f32; w, b [WIDTH] f32. A row that holds a NaN or an infinity has `spoiled` lowered to `op`.
 // RECEIVE: what is added is the sum over ranks (common/exchange.cuh), of which `second` (+ `third`) is this rank's summand, pushed
 // before.
-// Grid: RUNS, 1, rows; BLOCK threads. Bytes: 8 an element, 4 for each addend, 1.5 rounded.
+// SHARES: blocks for a run; each adds up all of it and writes its share.
+// Grid: RUNS SHARES, 1, rows; BLOCK threads. Bytes: 8 an element, 4 for each addend, 1.5 rounded.
 #include "common/norm.cuh"
 #if RECEIVE
 #include "common/exchange.cuh"
@@ -17,7 +18,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         const float* first, const float* second, const float* third, i8* q, float4* s, void* inbox, void* wait) {
     int i = blockIdx.z;
     if (i >= step_rows(step)) return;
-    u64 at = ((u64)i * RUNS + blockIdx.x) * WIDTH;
+    u64 at = ((u64)i * RUNS + blockIdx.x / SHARES) * WIDTH;
 #if RECEIVE
     __shared__ __align__(16) float total[WIDTH];
     u64 base = at / VEC;
@@ -27,5 +28,5 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     second = total - at;
 #endif
     Stream of = {x, w, b, out, spoiled, op, first, second, third, q, s};
-    norm_row<WIDTH, BLOCK, RMS, ADDED, ROUND>(of, i, at, EPS);
+    norm_row<WIDTH, BLOCK, RMS, ADDED, ROUND, SHARES == 1>(of, i, at, EPS, blockIdx.x % SHARES);
 }

@@ -12,8 +12,8 @@ use crate::program::{Axis, Scratch, Slot};
 use crate::unit::Unit;
 use crate::{Error, Result};
 
-/// Rows of a wide matrix.
-const WIDE: usize = 4096;
+/// Blocks that keep all multiprocessors busy; where there are fewer, each has twice the threads.
+const BUSY: usize = 384;
 
 pub(crate) fn experts(l: &mut Lower<'_>, used: usize) -> Result<()> {
     let (op, to) = (l.at, l.output(0));
@@ -82,7 +82,8 @@ fn first_half(l: &mut Lower<'_>, op: usize, used: usize, picked: Slot, fused: bo
         Act::Rounded([codes, scales]) => [Slot::None, codes.clone(), scales.clone()],
     });
     let grid = [Axis::Blocks(inner.div_ceil(own) as u32), Axis::Blocks(used as u32), Axis::Rows(1)];
-    l.call(unit, grid, 256, args);
+    let threads = if own > 8 && inner.div_ceil(own) * used < BUSY { 512 } else { 256 };
+    l.call(unit.int("BLOCK", threads), grid, threads, args);
     Ok(act)
 }
 
@@ -109,10 +110,7 @@ fn second_half(l: &mut Lower<'_>, op: usize, used: usize, ends: Ends<'_>) -> Res
     args.extend(shared);
     args.push(ends.to);
     let unit = unit.int("ROUND", u8::from(here));
-    // two rows a warp where that leaves blocks for all multiprocessors
-    let together = if down.rows.len() >= WIDE { 2 } else { 1 };
-    let unit = unit.int("TOGETHER", together);
-    let blocks = Axis::Blocks(down.rows.len().div_ceil(8 * together) as u32);
+    let blocks = Axis::Blocks(down.rows.len().div_ceil(8) as u32);
     l.call(unit, [blocks, Axis::Blocks(1), Axis::Rows(1)], 256, args);
     Ok(())
 }

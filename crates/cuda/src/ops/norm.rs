@@ -26,6 +26,21 @@ pub(crate) fn rms_of(op: &LocalOp) -> (usize, f32) {
     }
 }
 
+/// Gives the stream and the norm of it memory of their own, where what is added up might lie in theirs, unless they are read for
+/// longer than that is theirs: the stream's until the norm after the next, the norm's until the next.
+fn apart(l: &mut Lower<'_>, addends: &[Slot]) {
+    let (Some(stream), at) = (addends.first(), l.at) else { return };
+    let next = l.fused.residuals.keys().copied().filter(|op| *op > at).min().unwrap_or(usize::MAX);
+    let (x, y) = (l.local().inputs[0], l.local().outputs[0]);
+    let hidden = l.plans[l.rank].hidden.is_some_and(|place| place.value == y.value);
+    if l.last_read(x.value) > next || l.last_read(y.value) >= next || hidden {
+        return;
+    }
+    let name = if *stream == l.between("stream", x.width) { "next_stream" } else { "stream" };
+    l.apart(name, &x);
+    l.apart("normed", &y);
+}
+
 fn norm(l: &mut Lower<'_>, width: usize, eps: f32, rms: bool) {
     let (whole, to) = (l.local().inputs[0].width, l.local().outputs[0]);
     let addends = l.fused.residuals.get(&l.at).cloned().unwrap_or_default();
@@ -36,10 +51,17 @@ fn norm(l: &mut Lower<'_>, width: usize, eps: f32, rms: bool) {
     let unit = unit.int("BLOCK", block);
     let op = l.number(l.at);
     let bias = if rms { Slot::None } else { l.weight(1) };
+    let addends: Vec<Slot> = addends.iter().map(|place| l.value(place)).collect();
+    apart(l, &addends);
+    let written = [l.input(0), l.output(0)];
+    // what a block writes others may still have to read
+    let apart = !addends.iter().any(|slot| written.contains(slot));
+    let shares = if apart && width == whole { width.div_ceil(block as usize) } else { 1 };
+    let unit = unit.int("SHARES", shares);
     let mut args = vec![Slot::Step, l.input(0), l.weight(0), bias, l.output(0), Slot::Spoiled, op];
-    args.extend((0..3).map(|i| addends.get(i).map_or(Slot::None, |place| l.value(place))));
+    args.extend((0..3).map(|i| addends.get(i).cloned().unwrap_or(Slot::None)));
     args.extend(if round { l.room(&to) } else { [Slot::None, Slot::None] });
     // nothing is received
     args.extend([Slot::None, Slot::None]);
-    l.call(unit, [Axis::Blocks((whole / width) as u32), Axis::Blocks(1), Axis::Rows(1)], block, args);
+    l.call(unit, [Axis::Blocks((whole / width * shares) as u32), Axis::Blocks(1), Axis::Rows(1)], block, args);
 }

@@ -67,7 +67,7 @@ template <int LANES, int ROWS, int COUNT>
 DI void lane_dots(const u8* const (&row)[ROWS], const Input (&x)[COUNT], float (&sum)[ROWS][COUNT]) {
     int lane = threadIdx.x % LANES;
 #if QUANT_PLAIN && COLS % 128 == 0
-#pragma unroll (ROWS > 1 ? 2 : 4)
+#pragma unroll (ROWS * COUNT > 1 ? 2 : 8)
     for (int k = 4 * lane; k < COLS; k += 128) {
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {

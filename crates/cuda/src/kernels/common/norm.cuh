@@ -33,24 +33,31 @@ DI void check(const float (&v)[Each], int* spoiled, int op) {
     if (bad) atomicMin(spoiled, op);
 }
 
-// RMS: x / sqrt(mean(x^2) + eps) * w. Otherwise (x - mean) / sqrt(var + eps) * w + b.
+// What is subtracted, and what is divided by: RMS: 0 and sqrt(mean(x^2) + eps); otherwise the mean and sqrt(var + eps).
 template <int Width, int Threads, bool Rms, int Each>
-DI void norm(float (&v)[Each], float eps, const float* w, const float* b) {
-    float scale[Each], square[Each], mean = 0;
-    // the weights are under way with the rest
-#pragma unroll
-    for (int e = 0; e < Each; e++) scale[e] = threadIdx.x + Threads * e < Width ? w[threadIdx.x + Threads * e] : 0;
+DI float2 moments(const float (&v)[Each], float eps) {
+    float square[Each], mean = 0;
     if (!Rms) mean = norm_sum<Threads>(v) / Width;
 #pragma unroll
     for (int e = 0; e < Each; e++) {
         float off = threadIdx.x + Threads * e < Width ? v[e] - mean : 0;
         square[e] = off * off;
     }
-    float root = sqrtf(norm_sum<Threads>(square) / Width + eps);
+    return make_float2(mean, sqrtf(norm_sum<Threads>(square) / Width + eps));
+}
+
+// v less its mean, divided by its root, times w; not RMS: and + b.
+template <int Width, int Threads, bool Rms, int Each>
+DI void norm(float (&v)[Each], float eps, const float* w, const float* b) {
+    float scale[Each];
+    // the weights are under way with the rest
+#pragma unroll
+    for (int e = 0; e < Each; e++) scale[e] = threadIdx.x + Threads * e < Width ? w[threadIdx.x + Threads * e] : 0;
+    float2 m = moments<Width, Threads, Rms>(v, eps);
 #pragma unroll
     for (int e = 0; e < Each; e++) {
         int k = threadIdx.x + Threads * e;
-        v[e] = (v[e] - mean) / root * scale[e];
+        v[e] = (v[e] - m.x) / m.y * scale[e];
         if (!Rms && k < Width) v[e] += b[k];
     }
 }
@@ -67,36 +74,41 @@ struct Stream {
     float4* s;
 };
 
-// Norms run `run` of row i, which begins at element `at`. Addends = 2 or 3: first x = first + (second + third), which is the
-// stream with what was added to it. Rounds: the output also comes rounded (common/round.cuh).
-template <int Width, int Threads, bool Rms, int Addends, bool Rounds>
-DI void norm_row(const Stream& of, int i, u64 at, float eps) {
+// Norms a run of row i, which begins at element `at`. Addends = 2 or 3: first x = first + (second + third), which is the
+// stream with what was added to it. Rounds: the output also comes rounded (common/round.cuh). Alone: this block writes all;
+// otherwise only every element threadIdx.x + Threads `share`.
+template <int Width, int Threads, bool Rms, int Addends, bool Rounds, bool Alone>
+DI void norm_row(const Stream& of, int i, u64 at, float eps, int share) {
     const int each = (Width + Threads - 1) / Threads;
-    float v[each];
+    float v[each], scale[each], shift[each];
 #pragma unroll
     for (int e = 0; e < each; e++) {
         int k = threadIdx.x + Threads * e;
-        bool in = k < Width;
+        bool in = k < Width, own = in && (Alone || e == share);
         if (Addends > 0) {
             float added = in ? of.second[at + k] : 0;
             if (Addends > 2 && in) added += of.third[at + k];
             v[e] = in ? of.first[at + k] + added : 0;
-            if (in) of.x[at + k] = v[e];
+            if (own) of.x[at + k] = v[e];
         } else {
             v[e] = in ? of.x[at + k] : 0;
         }
+        scale[e] = own ? of.w[k] : 0;
+        shift[e] = own && !Rms ? of.b[k] : 0;
     }
     check(v, of.spoiled + i, *of.op);
-    norm<Width, Threads, Rms>(v, eps, of.w, of.b);
-    // the sums are there, so all has been read: the output may lie where an addend lay
+    float2 m = moments<Width, Threads, Rms>(v, eps);
+    // the sums are there, so all has been read: where a block is alone the output may lie where an addend lay
 #pragma unroll
     for (int e = 0; e < each; e++) {
         int k = threadIdx.x + Threads * e;
-        if (k >= Width) break;
-        of.out[at + k] = v[e];
+        if (k >= Width || (!Alone && e != share)) continue;
+        float y = (v[e] - m.x) / m.y * scale[e];
+        if (!Rms) y += shift[e];
+        of.out[at + k] = y;
         if (Rounds) {
             u64 group = at + k - threadIdx.x % 32;
-            round_warp(v[e], of.q + group, of.s + group / 32);
+            round_warp(y, of.q + group, of.s + group / 32);
         }
     }
 }

@@ -18,10 +18,13 @@ DI float warp_max(float v) {
 // Over Lanes lanes in a row, a power of two.
 template <int Lanes>
 DI float lanes_sum(float v) {
-    if (Lanes == 32) return warp_sum(v);
+    if constexpr (Lanes == 32) {
+        return warp_sum(v);
+    } else {
 #pragma unroll
-    for (int o = Lanes / 2; o > 0; o >>= 1) v += __shfl_xor_sync(~0u, v, o);
-    return v;
+        for (int o = Lanes / 2; o > 0; o >>= 1) v += __shfl_xor_sync(~0u, v, o);
+        return v;
+    }
 }
 
 // What the warps of a block have found, folded in their order; ends with a barrier.

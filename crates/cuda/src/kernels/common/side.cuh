@@ -11,14 +11,14 @@ struct Same<A, A> {
     enum { is = true };
 };
 
-// Own rows that 8 warps deal among them, for Count rows of activations.
-template <class M, class U, bool Both, int Own, int Count>
+// Own rows that Warps warps deal among them, for Count rows of activations.
+template <class M, class U, bool Both, int Own, int Warps, int Count>
 struct Side {
     enum {
         lanes = Both && U::lanes > M::lanes ? U::lanes : M::lanes,
         abreast = 32 / lanes,
         // of a warp, and of those at a time
-        passes = (Own + 8 * abreast - 1) / (8 * abreast),
+        passes = (Own + Warps * abreast - 1) / (Warps * abreast),
         most = Count > 2 || Both ? 1 : Count > 1 || abreast == 1 ? 2 : 4,
         depth = passes % most ? passes % 2 || most < 2 ? 1 : 2 : most,
         rows = abreast * depth
