@@ -53,7 +53,6 @@ impl Fused {
     fn inside(&self, at: usize) -> bool {
         self.blocks.values().any(|b| (b.first()..=b.last()).contains(&at))
     }
-
 }
 
 /// How often a value is read.

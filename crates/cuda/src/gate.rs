@@ -95,8 +95,13 @@ pub fn units() -> Result<BTreeSet<Unit>> {
         unit.int("BLOCK", 128).int("BLOCKS", 48)
     };
     units.extend([exchange(0, 1), exchange(1, 1), exchange(1, 2)]);
-    let norm =
-        sizes("norm").int("WIDTH", 6144).int("RUNS", 1).float("EPS", 1e-5).int("RMS", 1).int("ROUND", 1).int("SHARES", 1);
+    let norm = sizes("norm")
+        .int("WIDTH", 6144)
+        .int("RUNS", 1)
+        .float("EPS", 1e-5)
+        .int("RMS", 1)
+        .int("ROUND", 1)
+        .int("SHARES", 1);
     for ranks in [2, 8] {
         let unit = norm.clone().int("ADDENDS", 3).int("BLOCK", 256).int("RECEIVE", 1).int("RANKS", ranks);
         units.insert(unit.int("CAPACITY", 98_304).int("BF16", 1));

@@ -11,14 +11,16 @@ use crate::ops::{norm, route};
 use crate::program::{Axis, Slot};
 use crate::unit::Unit;
 
-/// Threads of a block.
+/// Threads of a block, and of one that norms its rows: that is much work to do anew in each.
 const BLOCK: usize = 256;
+const NORMING: usize = 512;
 
 /// Matrices that one launch takes.
 pub(crate) const PARTS: usize = 4;
 
 /// Blocks of a launch in which each makes its rows anew, at most: some for each multiprocessor, fewer where rows are dear.
 const PREPARED: usize = 512;
+const NORMED: usize = 256;
 const MERGED: usize = 256;
 
 /// Bytes that a block has for rows that it makes itself.
@@ -137,7 +139,8 @@ impl<'a> Product<'a> {
         let source = self.source(l);
         let room = source.room(&self, l);
         let tile = (l.choices.tile as usize).min(ROOM / room.max(1)).max(1);
-        let mut unit = l.unit("linear").int("BLOCK", BLOCK).int("TILE", tile).int("HEADS", heads);
+        let block = if source.prepare == "NORMED" { NORMING } else { BLOCK };
+        let mut unit = l.unit("linear").int("BLOCK", block).int("TILE", tile).int("HEADS", heads);
         unit = source.described(unit).int("PREPARED", room).int("ANSWER", u8::from(self.answer));
         let blocks = self.described(l, &mut unit, source.blocks());
         let lines: usize = self.lines.iter().map(|line| line.runs).sum();
@@ -153,7 +156,7 @@ impl<'a> Product<'a> {
         args.extend([lines::args(&self.lines), last]);
         let wide = blocks + lines.div_ceil(heads);
         let grid = [Axis::Blocks(wide as u32), Axis::Rows(tile as u32), Axis::Blocks(heads as u32)];
-        l.call(unit, grid, BLOCK as u32, args);
+        l.call(unit, grid, block as u32, args);
     }
 
     /// Tells the kernel of the parts, none of more blocks than so many; all their blocks.
@@ -212,7 +215,9 @@ impl<'a> Product<'a> {
     }
 
     fn chosen(&self, l: &mut Lower<'_>, unit: Unit) -> (Unit, Slot) {
-        let Some(Choice { routing, bias, to }) = &self.choice else { return (unit.int("CHOOSE", 0), Slot::None) };
+        let Some(Choice { routing, bias, to }) = &self.choice else {
+            return (unit.int("CHOOSE", 0), Slot::None);
+        };
         let unit = route::described(unit.int("CHOOSE", 1), routing, *bias != Slot::None);
         (unit, Slot::List(vec![l.arrived(), bias.clone(), to.clone()]))
     }
@@ -250,6 +255,7 @@ impl Source {
         match self.prepare {
             "AS_IT_LIES" => usize::MAX,
             "MERGED" => MERGED,
+            "NORMED" => NORMED,
             _ => PREPARED,
         }
     }

@@ -36,7 +36,7 @@ struct Acts {
 
 typedef m0::Matrix Down;
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
     run(const int* step, const float* picked, const u8* down, const float* x, const i8* xq, const float4* xs, const u8* shared,
         const float* h, const i8* hq, const float4* hs, float* out) {
     int i = blockIdx.z, n = blockIdx.x * 8 + threadIdx.x / 32;
@@ -50,16 +50,19 @@ extern "C" __global__ void __launch_bounds__(256)
 #endif
     if (ROUND || ROUND_H) __syncthreads();
     if (n >= OUTS) return;
+    // all experts' units in one row, so that all lanes have as many, and their weights are under way together
+    const int units = USED * Down::units;
     float sum = 0;
 #pragma unroll 4
-    for (int j = 0; j < USED; j++) {
+    for (int i = 0; i < (units + 31) / 32; i++) {
+        int at = threadIdx.x % 32 + 32 * i, j = at / Down::units;
+        if (units % 32 && at >= units) break;
         int e = (int)picked[j] - FIRST;
         bool held = e >= 0 && e < COPIES;
-        const u8* row[1] = {Down::at(down, (u64)(held ? e : 0) * OUTS + n)};
         Down::Row act[1] = {acts.row(j)};
-        float v[1][1] = {};
-        Down::dots<32>(row, act, v);
-        sum += held ? picked[USED + j] * v[0][0] : 0;
+        float v[1] = {0};
+        Down::unit(Down::at(down, (u64)(held ? e : 0) * OUTS + n), at % Down::units, act, v);
+        sum += held ? picked[USED + j] * v[0] : 0;
     }
     sum = warp_sum(sum);
 #if SHARED

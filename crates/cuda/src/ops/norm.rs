@@ -53,15 +53,24 @@ fn norm(l: &mut Lower<'_>, width: usize, eps: f32, rms: bool) {
     let bias = if rms { Slot::None } else { l.weight(1) };
     let addends: Vec<Slot> = addends.iter().map(|place| l.value(place)).collect();
     apart(l, &addends);
-    let written = [l.input(0), l.output(0)];
     // what a block writes others may still have to read
-    let apart = !addends.iter().any(|slot| written.contains(slot));
-    let shares = if apart && width == whole { width.div_ceil(block as usize) } else { 1 };
+    let (x, y) = (l.local().inputs[0], l.output(0));
+    let crossed = if addends.is_empty() {
+        y == l.value(&x)
+    } else {
+        addends.contains(&y) || addends.contains(&l.value(&x))
+    };
+    let shares = if width == whole && !crossed { width.div_ceil(block as usize) } else { 1 };
     let unit = unit.int("SHARES", shares);
     let mut args = vec![Slot::Step, l.input(0), l.weight(0), bias, l.output(0), Slot::Spoiled, op];
     args.extend((0..3).map(|i| addends.get(i).cloned().unwrap_or(Slot::None)));
     args.extend(if round { l.room(&to) } else { [Slot::None, Slot::None] });
     // nothing is received
     args.extend([Slot::None, Slot::None]);
-    l.call(unit, [Axis::Blocks((whole / width * shares) as u32), Axis::Blocks(1), Axis::Rows(1)], block, args);
+    l.call(
+        unit,
+        [Axis::Blocks((whole / width * shares) as u32), Axis::Blocks(1), Axis::Rows(1)],
+        block,
+        args,
+    );
 }

@@ -61,43 +61,46 @@ DI float group_dot(const Codes& c, Input x, int group) {
 
 #endif
 
+// What a lane takes of a row at a time: a group of 32, or four elements, or one. A row has UNITS of them.
+#if QUANT_PLAIN && COLS % 128 == 0
+#define UNITS (COLS / 4)
+#elif QUANT_PLAIN
+#define UNITS COLS
+#else
+#define UNITS (COLS / 32)
+#endif
+
+// Adds to sum[t] unit u of a row times that of input t.
+template <int COUNT>
+DI void unit_dots(const u8* row, int u, const Input (&x)[COUNT], float (&sum)[COUNT]) {
+#if QUANT_PLAIN && COLS % 128 == 0
+    float4 w = plain4_at(row, 4 * u);
+#pragma unroll
+    for (int t = 0; t < COUNT; t++) {
+        float4 v = ((const float4*)x[t].x)[u];
+        sum[t] = fmaf(w.x, v.x, fmaf(w.y, v.y, fmaf(w.z, v.z, fmaf(w.w, v.w, sum[t]))));
+    }
+#elif QUANT_PLAIN
+    float w = plain_at(row, u);
+#pragma unroll
+    for (int t = 0; t < COUNT; t++) sum[t] = fmaf(w, x[t].x[u], sum[t]);
+#else
+    Codes c;
+    codes(row, u, c);
+#pragma unroll
+    for (int t = 0; t < COUNT; t++) sum[t] += group_dot(c, x[t], u);
+#endif
+}
+
 // Adds to sum[r][t] the products of this lane's share of row r, one of LANES lanes, with input t. What is read of an input serves
 // all rows.
 template <int LANES, int ROWS, int COUNT>
 DI void lane_dots(const u8* const (&row)[ROWS], const Input (&x)[COUNT], float (&sum)[ROWS][COUNT]) {
-    int lane = threadIdx.x % LANES;
-#if QUANT_PLAIN && COLS % 128 == 0
-#pragma unroll (ROWS * COUNT > 1 ? 2 : 8)
-    for (int k = 4 * lane; k < COLS; k += 128) {
+#pragma unroll (ROWS * COUNT > 2 ? 1 : (QUANT_PLAIN ? 8 : 2) / (ROWS * COUNT))
+    for (int i = 0; i < (UNITS + LANES - 1) / LANES; i++) {
+        int u = threadIdx.x % LANES + LANES * i;
+        if (UNITS % LANES && u >= UNITS) break;
 #pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            float4 w = plain4_at(row[r], k);
-#pragma unroll
-            for (int t = 0; t < COUNT; t++) {
-                float4 v = *(const float4*)(x[t].x + k);
-                sum[r][t] = fmaf(w.x, v.x, fmaf(w.y, v.y, fmaf(w.z, v.z, fmaf(w.w, v.w, sum[r][t]))));
-            }
-        }
+        for (int r = 0; r < ROWS; r++) unit_dots(row[r], u, x, sum[r]);
     }
-#elif QUANT_PLAIN
-    for (int k = lane; k < COLS; k += LANES) {
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            float w = plain_at(row[r], k);
-#pragma unroll
-            for (int t = 0; t < COUNT; t++) sum[r][t] = fmaf(w, x[t].x[k], sum[r][t]);
-        }
-    }
-#else
-#pragma unroll (ROWS * COUNT > 1 ? 1 : 2)
-    for (int group = lane; group < COLS / 32; group += LANES) {
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            Codes c;
-            codes(row[r], group, c);
-#pragma unroll
-            for (int t = 0; t < COUNT; t++) sum[r][t] += group_dot(c, x[t], group);
-        }
-    }
-#endif
 }

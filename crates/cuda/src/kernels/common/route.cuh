@@ -75,6 +75,8 @@ struct Routing {
         __shared__ u8 stays[Groups];
         __shared__ int chosen[Used];
         float most = -INFINITY_F, sum = 0;
+        // the first warp may still be at the row before
+        __syncthreads();
         if (!Sigmoid) {
             for (int e = tid; e < Experts; e += Threads) most = fmaxf(most, logits[e]);
             most = block_max<Threads>(most);
