@@ -20,6 +20,9 @@ use crate::{CudaOptions, Result};
 const MODELS: [(&str, u32); 5] =
     [("glm-5", 5), ("glm-4.7-flash", 2), ("glm-4.5-air", 3), ("deepseek-v3", 5), ("llama-3-8b", 2)];
 
+/// Those of which every program is compiled.
+const WHOLE: [&str; 3] = ["glm-5", "glm-4.7-flash", "llama-3-8b"];
+
 /// Steps of at most `rows` rows over a long context, all ops fused.
 pub fn choices(rows: usize, tile: u32, fast: bool) -> Choices {
     let (context, narrow) = (131_072, CudaOptions::NARROW);
@@ -54,8 +57,11 @@ pub fn units() -> Result<BTreeSet<Unit>> {
         let fast = choices(64, 8, true);
         let short = Choices { tier: Tier::Short, tile: 1, ..fast };
         let single = Choices { fuse: false, ..fast };
-        for (ranks, choices) in [(1, fast), (1, short), (1, single), (1, choices(64, 8, false)), (8, fast)] {
-            units.extend(program(preset, layers, ranks, choices)?.units);
+        let all = [(1, fast), (1, short), (8, fast), (1, single), (1, choices(64, 8, false))];
+        // unfused and exact kernels of the others are of the same kinds
+        let some = if WHOLE.contains(&preset) { &all[..] } else { &all[..3] };
+        for (ranks, choices) in some {
+            units.extend(program(preset, layers, *ranks, *choices)?.units);
         }
     }
     let sizes = |stem| Unit::new(stem).int("MAX_ROWS", 64).int("TABLE", 2048);

@@ -36,7 +36,7 @@ struct Acts {
 
 typedef m0::Matrix Down;
 
-extern "C" __global__ void __launch_bounds__(256, 2)
+extern "C" __global__ void __launch_bounds__(256, 3)
     run(const int* step, const float* picked, const u8* down, const float* x, const i8* xq, const float4* xs, const u8* shared,
         const float* h, const i8* hq, const float4* hs, float* out) {
     int i = blockIdx.z, n = blockIdx.x * 8 + threadIdx.x / 32;
