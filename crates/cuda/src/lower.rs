@@ -84,6 +84,7 @@ pub fn lower(plans: &[RankPlan], choices: Choices) -> Result<Program> {
         moved: HashMap::new(),
         rounded: [None; ROUNDED],
         turn: 0,
+        waiting: None,
         program: Program::default(),
     };
     let points = if choices.ranks.check && first.ranks > 1 { watch::points(&first.ops) } else { vec![] };
@@ -128,6 +129,8 @@ pub(crate) struct Lower<'a> {
     rounded: [Option<Rounded>; ROUNDED],
     /// The last of them.
     turn: usize,
+    /// A norm that the next launch makes on its way.
+    pub(crate) waiting: Option<usize>,
     pub(crate) program: Program,
 }
 

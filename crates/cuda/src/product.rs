@@ -23,6 +23,14 @@ const PREPARED: usize = 512;
 const NORMED: usize = 256;
 const MERGED: usize = 256;
 
+/// Bytes of a matrix that blocks ask for while they make their rows: what memory brings in that time. Of small ones, whose few
+/// blocks take as long as the others' many, it is all.
+const AHEAD: usize = 16 << 20;
+
+/// Weights of a launch that takes the norm in front of it along, at most: where there are more, blocks are many, and each would
+/// make it anew.
+const SHORT: usize = 48 << 20;
+
 /// Bytes that a block has for rows that it makes itself.
 const ROOM: usize = 40 << 10;
 
@@ -52,15 +60,18 @@ impl<'a> Part<'a> {
         Part { weight, slot, form: Form::Plain, exact: false, to, rounded: None }
     }
 
-    /// Outputs that a block makes, so that there are no more than so many blocks.
-    fn own(&self, blocks: usize) -> usize {
-        // one a warp, or what shares a scale
-        let outs = self.weight.rows.len();
-        // or two, if that leaves enough blocks
-        let two = if self.weight.copies.len() * outs >= 2 * PREPARED * BLOCK / 32 { 2 } else { 1 };
-        let least = if self.rounded.is_some() { 32 } else { two * BLOCK / 32 };
-        let fair = (self.weight.copies.len() * outs).div_ceil(blocks).next_multiple_of(least);
-        fair.min(outs.next_multiple_of(least))
+    /// Outputs that a block of so many threads makes, of which a launch has no more than so many.
+    fn own(&self, threads: usize, fair: usize) -> usize {
+        let outs = self.outs();
+        // one a warp, or what shares a scale, or two, if that leaves enough blocks
+        let two =
+            if self.weight.copies.len() * outs >= 2 * PREPARED * BLOCK / 32 { 2 * BLOCK } else { threads };
+        let least = if self.rounded.is_some() { 32 } else { two.max(threads) / 32 };
+        fair.next_multiple_of(least).min(outs.next_multiple_of(least))
+    }
+
+    fn outs(&self) -> usize {
+        self.weight.rows.len()
     }
 
     /// Its weight, and that of its gate's other half.
@@ -85,7 +96,13 @@ impl<'a> Part<'a> {
             Form::Gated(..) => "GATED",
         };
         let rounds = u8::from(self.rounded.is_some());
-        format!("{first}, {second}, {}, {own}, {form}, {rounds}", self.weight.rows.len())
+        format!("{first}, {second}, {}, {own}, {form}, {rounds}, {}", self.outs(), self.ahead())
+    }
+
+    /// Bytes of a row that a block asks for ahead.
+    fn ahead(&self) -> usize {
+        let rows = self.weights().count() * self.weight.copies.len() * self.outs();
+        self.weight.bytes_a_row().min(AHEAD / rows.max(1))
     }
 
     fn second(&self) -> Slot {
@@ -137,12 +154,12 @@ impl<'a> Product<'a> {
         let Some(first) = self.parts.first() else { return };
         let heads = first.weight.copies.len();
         let source = self.source(l);
-        let room = source.room(&self, l);
+        let room = if source.prepare == "AS_IT_LIES" { 0 } else { self.room(l) };
         let tile = (l.choices.tile as usize).min(ROOM / room.max(1)).max(1);
         let block = if source.prepare == "NORMED" { NORMING } else { BLOCK };
         let mut unit = l.unit("linear").int("BLOCK", block).int("TILE", tile).int("HEADS", heads);
         unit = source.described(unit).int("PREPARED", room).int("ANSWER", u8::from(self.answer));
-        let blocks = self.described(l, &mut unit, source.blocks());
+        let blocks = self.described(l, &mut unit, block, source.blocks());
         let lines: usize = self.lines.iter().map(|line| line.runs).sum();
         unit = lines::described(unit, l, &self.lines).int("MATRICES", blocks);
         let (unit, last) = self.chosen(l, unit);
@@ -152,21 +169,23 @@ impl<'a> Product<'a> {
         }
         let rounded = self.parts.iter().find_map(|p| p.rounded.clone());
         args.extend(rounded.unwrap_or([Slot::None, Slot::None]));
-        args.extend([source.norm, Slot::Spoiled, source.op]);
-        args.extend([lines::args(&self.lines), last]);
-        let wide = blocks + lines.div_ceil(heads);
+        args.extend([source.second, source.third, source.norm, Slot::Spoiled, source.op]);
+        let wide = usize::from(!source.stream.is_empty()) + blocks + lines.div_ceil(heads);
+        let stream = if source.stream.is_empty() { Slot::None } else { Slot::List(source.stream) };
+        args.extend([stream, lines::args(&self.lines), last]);
         let grid = [Axis::Blocks(wide as u32), Axis::Rows(tile as u32), Axis::Blocks(heads as u32)];
         l.call(unit, grid, block as u32, args);
     }
 
-    /// Tells the kernel of the parts, none of more blocks than so many; all their blocks.
-    fn described(&self, l: &Lower<'_>, unit: &mut Unit, most: usize) -> usize {
+    /// Tells the kernel of the parts, which have about `most` blocks of so many threads together; all their blocks.
+    fn described(&self, l: &Lower<'_>, unit: &mut Unit, threads: usize, most: usize) -> usize {
         const NAMES: [(&str, &str); PARTS] =
             [("PART0", "END0"), ("PART1", "END1"), ("PART2", "END2"), ("PART3", "END3")];
         let (mut end, mut owned, mut numbers) = (0, 0, vec![]);
+        let all: usize = self.parts.iter().map(|p| p.weight.copies.len() * p.outs()).sum();
         for (part, (name, ends)) in self.parts.iter().zip(NAMES) {
-            let own = part.own(most);
-            end += part.weight.rows.len().div_ceil(own);
+            let own = part.own(threads, all.div_ceil(most));
+            end += part.outs().div_ceil(own);
             if part.rounded.is_some() {
                 owned = own;
             }
@@ -180,21 +199,64 @@ impl<'a> Product<'a> {
     /// The rows in front of the matrices.
     fn source(&self, l: &mut Lower<'_>) -> Source {
         match &self.input {
-            Input::Value(place) => self.value(l, place),
+            Input::Value(place) => match l.waiting.take() {
+                Some(op) if self.takes(l) => self.streamed(l, op),
+                Some(op) => {
+                    norm::now(l, op);
+                    self.value(l, place)
+                }
+                None => self.value(l, place),
+            },
             Input::Copied { from, unit, start } => Source::copied(from.clone(), *unit, *start),
-            Input::Normed { from, op } => {
-                let (width, eps) = norm::rms_of(l.op_at(*op));
-                let numbers = vec![("X_UNIT", width.to_string()), ("X_FROM", "0".into())];
-                let mut source = Source::new("NORMED", from.clone(), numbers);
-                (source.norm, source.op) = (l.weight_of(*op, 0), l.number(*op));
-                source.eps = Some(eps);
-                source
-            }
+            Input::Normed { from, op } => Source::normed(l, from.clone(), *op),
             Input::Merged(Parts { at, count, keep }) => {
                 let numbers = vec![("PARTIALS", count.to_string()), ("KEEP", keep.to_string())];
                 Source::new("MERGED", at.clone(), numbers)
             }
         }
+    }
+
+    /// Does it make the norm in front of it on its way? A tile of rows must have room, and be made once for both of a pair.
+    fn takes(&self, l: &Lower<'_>) -> bool {
+        let weights = || self.parts.iter().flat_map(Part::weights);
+        let bytes: usize = weights().map(|w| w.copies.len() * w.rows.len() * w.bytes_a_row()).sum();
+        let alike = |p: &Part<'_>| {
+            let mut all = p.weights().map(|w| p.rounds(l, w));
+            let first = all.next();
+            all.all(|rounds| Some(rounds) == first)
+        };
+        let fits = l.choices.tile as usize * self.room(l) <= ROOM;
+        fits && bytes <= SHORT && !self.answer && self.parts.iter().all(alike)
+    }
+
+    /// Rows of the stream, with what is added to it, through a norm, and what of that others read.
+    fn streamed(&self, l: &mut Lower<'_>, op: usize) -> Source {
+        let norm::Stream { mut addends, x, y, .. } = norm::Stream::of(l, op);
+        let read_on = norm::Stream::read_on(l, op);
+        let place = l.op_at(op).outputs[0];
+        let round = read_on && place.width.is_multiple_of(32) && l.wanted_rounded(place.value);
+        let mut stream = vec![];
+        if read_on || !addends.is_empty() {
+            stream.extend([x.clone(), if read_on { y } else { Slot::None }]);
+            stream.extend(if round { l.room(&place) } else { [Slot::None, Slot::None] });
+        }
+        addends.resize(addends.len().max(1), x);
+        let mut source = Source::normed(l, addends[0].clone(), op);
+        source.added = if addends.len() > 1 { addends.len() } else { 0 };
+        let mut rest = addends.into_iter().skip(1);
+        (source.second, source.third) =
+            (rest.next().unwrap_or(Slot::None), rest.next().unwrap_or(Slot::None));
+        (source.stream, source.round) = (stream, round);
+        source
+    }
+
+    /// Bytes of a row that a block makes.
+    fn room(&self, l: &Lower<'_>) -> usize {
+        let bytes = |p: &Part<'_>| {
+            let n = p.weight.cols.len();
+            if p.rounds(l, p.weight) { n / 2 * 3 } else { n * 4 }
+        };
+        self.parts.iter().map(bytes).max().unwrap_or(0).next_multiple_of(16)
     }
 
     fn value(&self, l: &mut Lower<'_>, place: &Place) -> Source {
@@ -228,16 +290,43 @@ struct Source {
     prepare: &'static str,
     x: Slot,
     rounded: [Slot; 2],
+    /// What is added to x: as many as are added up.
+    added: usize,
+    second: Slot,
+    third: Slot,
     norm: Slot,
     op: Slot,
     eps: Option<f32>,
+    /// Where one block writes what others read of a norm, and whether rounded.
+    stream: Vec<Slot>,
+    round: bool,
     numbers: Vec<(&'static str, String)>,
 }
 
 impl Source {
     fn new(prepare: &'static str, x: Slot, numbers: Vec<(&'static str, String)>) -> Source {
         let none = || Slot::None;
-        Source { prepare, x, rounded: [none(), none()], norm: none(), op: none(), eps: None, numbers }
+        Source {
+            prepare,
+            x,
+            rounded: [none(), none()],
+            added: 0,
+            second: none(),
+            third: none(),
+            norm: none(),
+            op: none(),
+            eps: None,
+            stream: vec![],
+            round: false,
+            numbers,
+        }
+    }
+
+    fn normed(l: &mut Lower<'_>, from: Slot, op: usize) -> Source {
+        let (width, eps) = norm::rms_of(l.op_at(op));
+        let numbers = vec![("X_UNIT", width.to_string()), ("X_FROM", "0".into())];
+        let source = Source::new("NORMED", from, numbers);
+        Source { norm: l.weight_of(op, 0), op: l.number(op), eps: Some(eps), ..source }
     }
 
     fn copied(x: Slot, unit: usize, start: usize) -> Source {
@@ -246,7 +335,8 @@ impl Source {
 
     fn described(&self, mut unit: Unit) -> Unit {
         unit.defines.extend(self.numbers.iter().cloned());
-        unit = unit.int("PREPARE", self.prepare);
+        unit = unit.int("PREPARE", self.prepare).int("ADDED", self.added);
+        unit = unit.int("STREAM", u8::from(!self.stream.is_empty())).int("NORM_ROUND", u8::from(self.round));
         self.eps.map_or(unit.clone(), |eps| unit.float("EPS", eps))
     }
 
@@ -258,15 +348,5 @@ impl Source {
             "NORMED" => NORMED,
             _ => PREPARED,
         }
-    }
-
-    /// Bytes of a row that a block makes.
-    fn room(&self, product: &Product<'_>, l: &Lower<'_>) -> usize {
-        let bytes = |p: &Part<'_>| {
-            let n = p.weight.cols.len();
-            if p.rounds(l, p.weight) { n / 2 * 3 } else { n * 4 }
-        };
-        let most = product.parts.iter().map(bytes).max().unwrap_or(0).next_multiple_of(16);
-        if self.prepare == "AS_IT_LIES" { 0 } else { most }
     }
 }

@@ -7,6 +7,7 @@ mod gpu;
 mod hub;
 mod memory;
 mod progress;
+mod slice;
 mod stages;
 mod steps;
 mod table;

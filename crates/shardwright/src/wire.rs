@@ -3,6 +3,7 @@
 use crate::gpu;
 use crate::hub;
 use crate::memory::Needs;
+use crate::slice::Slice;
 use crate::stages::{self, StageArgs};
 use anyhow::{Context, anyhow, bail};
 use shardwright_cpu::{Activations, CpuExecutor, CpuOptions};
@@ -257,6 +258,8 @@ pub(crate) struct Opened {
     pub(crate) hyper: Hyper,
     /// Has the file no weights, so that some are to be made up?
     dummy: bool,
+    /// The only rank of several that is run, to be measured.
+    alone: Option<Slice>,
 }
 
 /// What an executor is made for.
@@ -341,7 +344,7 @@ impl ModelArgs {
             log::info!("{note}");
         }
         tell_unused(&reader, &hyper);
-        Ok(Opened { reader: Arc::new(reader), hyper, dummy: false })
+        Ok(Opened { reader: Arc::new(reader), hyper, dummy: false, alone: None })
     }
 }
 
@@ -411,9 +414,9 @@ fn demo() -> anyhow::Result<PathBuf> {
 }
 
 impl Opened {
-    /// The same, but its file has no weights.
-    pub(crate) fn dummy(self) -> Opened {
-        Opened { dummy: true, ..self }
+    /// The same, but its file has no weights, and perhaps only one rank is run.
+    pub(crate) fn dummy(self, alone: Option<Slice>) -> Opened {
+        Opened { dummy: true, alone, ..self }
     }
 
     /// Says so if a sequence of so many tokens is longer than the model was made for.
@@ -502,7 +505,9 @@ impl Opened {
 
     fn plans(&self, part: &Description, args: &BackendArgs) -> anyhow::Result<Vec<RankPlan>> {
         let find = |name: &str| self.reader.tensor(name);
-        plan::plan(part, &find, args.tp()).with_context(|| name(&self.reader))
+        let ranks = self.alone.map_or(args.tp(), |slice| slice.ranks);
+        let mut plans = plan::plan(part, &find, ranks).with_context(|| name(&self.reader))?;
+        Ok(self.alone.map_or_else(|| std::mem::take(&mut plans), |slice| vec![plans.swap_remove(slice.rank)]))
     }
 
     /// The model cut by layer.
@@ -542,6 +547,7 @@ impl Opened {
             },
             ranks: args.ranks(),
             narrow: CudaOptions::NARROW,
+            alone: self.alone.is_some(),
         })
     }
 }

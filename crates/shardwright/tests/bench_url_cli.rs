@@ -248,6 +248,8 @@ fn what_is_no_server_is_told_in_one_line() {
     check(&["--url", &nobody, "--demo"], 2, "cannot be used with");
     check(&["--url", &nobody, "x.gguf"], 2, "cannot be used with");
     check(&["--url", &nobody, "--threads", "2"], 2, "cannot be used with");
+    check(&["--url", &nobody, "--device", "cuda"], 2, "cannot be used with");
+    check(&["--url", &nobody, "--node-rank", "1"], 2, "cannot be used with");
     check(&["--url", &nobody, "-p", "2"], 2, "cannot be used with");
     check(&["--url", &nobody, "--dense-attention"], 2, "cannot be used with");
     check(&["--demo", "--plot", "a.svg"], 2, "cannot be used with");

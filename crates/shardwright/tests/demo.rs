@@ -78,6 +78,7 @@ fn on_gpu(reader: &Arc<Reader>, options: Options, ranks: usize, fast: bool) -> O
         recorded: vec![],
         ranks: Ranks::default(),
         narrow: CudaOptions::NARROW,
+        alone: false,
     };
     Some(CudaExecutor::new(Box::new(gpu), reader, (&trunk, plans), None, &size, &mut |_| {}).unwrap())
 }

@@ -3,14 +3,17 @@
 // END3 the blocks up to its end; each has its w, a second pointer and its out.
 // W [HEADS][Outs] rows in the file's format; out [rows][HEADS][Outs] f32, or rounded to q and s (common/round.cuh), or both.
 // PREPARE, how the rows of x come to be: AS_IT_LIES: [rows][HEADS][cols] f32 at x, rounded at xq and xs. Otherwise made by
-// each block, PREPARED bytes a row: COPIED from X_FROM on of runs of X_UNIT f32, one a row and head; NORMED, the same
-// through an RMS norm; MERGED from PARTIALS parts of an attention to at most
-// KEEP keys, or any (common/merge.cuh).
+// each block, PREPARED bytes a row, while the first bytes of its weights are under way: COPIED from X_FROM on of runs of X_UNIT f32,
+// one a row and head; NORMED, the same with what is ADDED (common/norm.cuh), through an RMS norm; MERGED from PARTIALS parts of
+// an attention to at most KEEP keys, or any (common/merge.cuh).
+// STREAM: one block more, in front of the others, writes what others read of the norm: the stream, and where `normed` has
+// places for it the normed rows.
 // ANSWER: only the rows that want an answer, one behind the other. LINES (where HAS_LINES): runs of other values that are
 // made beside the matrices (common/line.cuh). CHOOSE: the last block to arrive chooses experts by the outputs of part 0
 // (common/route.cuh).
-// Grid: all parts' Outs / Own, then lines / HEADS; rows / TILE; HEADS; BLOCK threads, a warp for Own / warps rows of W and
+// Grid: STREAM, all parts' Outs / Own, lines / HEADS; rows / TILE; HEADS; BLOCK threads, a warp for Own / warps rows of W and
 // TILE rows of x. Bytes: W once for each TILE rows; prepared, x once a block.
+#include "common/ahead.cuh"
 #include "common/last.cuh"
 #include "common/line.cuh"
 #include "common/merge.cuh"
@@ -29,7 +32,7 @@
 // All that the rows of x are made of.
 struct Source {
     const int* step;
-    const float* x;
+    const float *x, *second, *third;
     const i8* q;
     const float4* s;
     const float* norm;
@@ -38,19 +41,27 @@ struct Source {
     u8* room;
 };
 
-// Row i of x as a matrix takes it; made in the t-th place.
+// Row i of x as a matrix takes it, where it was made in the t-th place.
 template <class M>
 DI typename M::Row row_of(const Source& from, int t, int i) {
-#if PREPARE != MERGED
-    u64 row = (u64)i * HEADS + blockIdx.z;
-#endif
 #if PREPARE == AS_IT_LIES
-    return M::row(M::rounds ? (const void*)from.q : from.x, from.s, row);
+    return M::row(M::rounds ? (const void*)from.q : from.x, from.s, (u64)i * HEADS + blockIdx.z);
 #else
+    u8* at = from.room + t * PREPARED;
+    return M::row(at, (float4*)(at + M::cols), 0);
+#endif
+}
+
+#if PREPARE != AS_IT_LIES
+// Makes row i of x in the t-th place, rounded where the matrix wants that.
+template <class M>
+DI void make_row(const Source& from, int t, int i) {
     const int each = (M::cols + BLOCK - 1) / BLOCK;
     float v[each];
 #if PREPARE == MERGED
     Merge<PARTIALS, M::cols> merge(from.x, from.step, i, HEADS, blockIdx.z, KEEP);
+#else
+    u64 row = (u64)i * HEADS + blockIdx.z;
 #endif
 #pragma unroll
     for (int e = 0; e < each; e++) {
@@ -58,7 +69,7 @@ DI typename M::Row row_of(const Source& from, int t, int i) {
         v[e] = merge.at(BLOCK * e);
 #else
         int k = threadIdx.x + BLOCK * e;
-        v[e] = k < M::cols ? from.x[row * X_UNIT + X_FROM + k] : 0;
+        v[e] = k < M::cols ? streamed<ADDED>(from.x, from.second, from.third, row * X_UNIT + X_FROM + k) : 0;
 #endif
     }
 #if PREPARE == NORMED
@@ -77,27 +88,35 @@ DI typename M::Row row_of(const Source& from, int t, int i) {
             ((float*)to)[k] = v[e];
         }
     }
-    return M::row(to, scales, 0);
-#endif
 }
+#endif
 
 DI int rows_in_all(const int* step) { return ANSWER ? step_wanted(step) : step_rows(step); }
 DI int row_at(const int* step, int n) { return ANSWER ? step_wanted_row(step, n) : n; }
 
 // Own rows of M, from Own x block on, of Outs, times a tile of x. Form: PLAIN; BIASED by `second`; GATED: silu(a) * b, b of the
-// matrix U at `second`. Rounds: to q and s, by way of `own`, TILE x Own f32.
-template <class M, class U, int Outs, int Own, int Form, bool Rounds>
+// matrix U at `second`. Rounds: to q and s, by way of `own`, TILE x Own f32. Ahead: bytes of a row that are asked for at once.
+template <class M, class U, int Outs, int Own, int Form, bool Rounds, int Ahead>
 DI void matrix(const Source& from, float* own, int block, const u8* w, const void* second, float* out, i8* q, float4* s) {
     int head = blockIdx.z, first = blockIdx.y * TILE, count = rows_in_all(from.step);
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     if (first >= count) return;
     u64 base = (u64)head * Outs;
+#if PREPARE != AS_IT_LIES
+    static_assert(M::rounds == U::rounds, "both take the same rows");
+    int rows = min(Own, Outs - block * Own);
+    ask_ahead<M, Ahead, BLOCK>(M::at(w, base + block * Own), rows, threadIdx.x);
+    if (Form == GATED) ask_ahead<U, Ahead, BLOCK>(U::at((const u8*)second, base + block * Own), rows, threadIdx.x);
+#endif
     typename M::Row input[TILE];
     typename U::Row others[TILE];
 #pragma unroll
     for (int t = 0; t < TILE; t++) {
         // beyond the last row the last one is taken again, and what comes of it left
         int i = row_at(from.step, min(first + t, count - 1));
+#if PREPARE != AS_IT_LIES
+        make_row<M>(from, t, i);
+#endif
         input[t] = row_of<M>(from, t, i);
         if (Form == GATED) others[t] = row_of<U>(from, t, i);
     }
@@ -136,12 +155,21 @@ DI void matrix(const Source& from, float* own, int block, const u8* w, const voi
 extern "C" __global__ void __launch_bounds__(BLOCK, TILE == 1 ? 1024 / BLOCK : 1)
     run(const int* step, const float* x, const i8* xq, const float4* xs, const u8* w0, const u8* w1, const u8* w2, const u8* w3,
         const void* v0, const void* v1, const void* v2, const void* v3, float* o0, float* o1, float* o2, float* o3, i8* q,
-        float4* s, const float* weight, int* spoiled, const int* op, const void* const* lines, void* const* last) {
+        float4* s, const float* second, const float* third, const float* weight, int* spoiled, const int* op, void* const* normed,
+        const void* const* lines, void* const* last) {
     __shared__ __align__(16) u8 room[TILE * PREPARED + 16];
     __shared__ float own[TILE * OWNED + 1];
-    Source from = {step, x, xq, xs, weight, spoiled, op, room};
-    int b = blockIdx.x;
-    if (b < END0) {
+    Source from = {step, x, second, third, xq, xs, weight, spoiled, op, room};
+    int b = (int)blockIdx.x - STREAM;
+    if (b < 0) {
+#if STREAM
+        Stream of = {x, second, third, (float*)normed[0], weight, 0, (float*)normed[1], spoiled, op, (i8*)normed[2], (float4*)normed[3]};
+#pragma unroll 1
+        for (int i = blockIdx.y * TILE; i < min(step_rows(step), (int)(blockIdx.y + 1) * TILE); i++) {
+            norm_row<X_UNIT, BLOCK, true, ADDED, NORM_ROUND, true>(of, i, (u64)i * X_UNIT, EPS, 0);
+        }
+#endif
+    } else if (b < END0) {
         matrix<PART0>(from, own, b, w0, v0, o0, q, s);
 #if PARTS > 1
     } else if (b < END1) {
@@ -164,7 +192,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, TILE == 1 ? 1024 / BLOCK : 1
 #endif
     }
 #if CHOOSE
-    if (b >= END0 || !last_block((int*)last[0] + blockIdx.y, END0)) return;
+    if (b < 0 || b >= END0 || !last_block((int*)last[0] + blockIdx.y, END0)) return;
 #pragma unroll 1
     for (int i = blockIdx.y * TILE; i < min(step_rows(step), (int)(blockIdx.y + 1) * TILE); i++) {
         u64 experts = EXPERTS, chosen = 2 * USED;

@@ -27,6 +27,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     __syncthreads();
     second = total - at;
 #endif
-    Stream of = {x, w, b, out, spoiled, op, first, second, third, q, s};
+    Stream of = {ADDED > 0 ? first : x, second, third, x, w, b, out, spoiled, op, q, s};
     norm_row<WIDTH, BLOCK, RMS, ADDED, ROUND, SHARES == 1>(of, i, at, EPS, blockIdx.x % SHARES);
 }

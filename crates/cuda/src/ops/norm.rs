@@ -3,6 +3,7 @@
 use shardwright_model::op::Kind;
 use shardwright_model::plan::LocalOp;
 
+use crate::fuse::Block;
 use crate::lower::Lower;
 use crate::program::{Axis, Slot};
 
@@ -11,11 +12,16 @@ const EACH: usize = 2;
 const BLOCK: usize = 1024;
 
 pub(crate) fn rms(l: &mut Lower<'_>, width: usize, eps: f32) {
-    norm(l, width, eps, true);
+    if l.choices.fuse && l.plans.len() == 1 && may_wait(l) && Stream::of(l, l.at).free {
+        l.waiting = Some(l.at);
+        return;
+    }
+    launch(l, l.at, Moments { width, eps, rms: true });
 }
 
 pub(crate) fn layer(l: &mut Lower<'_>, eps: f32) {
-    norm(l, l.local().inputs[0].width, eps, false);
+    let width = l.local().inputs[0].width;
+    launch(l, l.at, Moments { width, eps, rms: false });
 }
 
 /// Width and epsilon of an RMS norm.
@@ -26,12 +32,56 @@ pub(crate) fn rms_of(op: &LocalOp) -> (usize, f32) {
     }
 }
 
+/// Is this a norm of the stream that the next op's launch can make, and nobody reads but those that are made with that op?
+fn may_wait(l: &Lower<'_>) -> bool {
+    let (op, next) = (l.local(), l.at + 1);
+    let last = match l.fused.blocks.get(&next) {
+        Some(block) => block.last(),
+        None if l.fused.gated.contains(&next) => next,
+        None => return false,
+    };
+    let to = op.outputs[0];
+    let hidden = l.plans[l.rank].hidden.is_some_and(|place| place.value == to.value);
+    let first = l.op_at(next).inputs[0].value == to.value;
+    op.inputs[0].width == rms_of(op).0 && first && l.last_read(to.value) <= last && !hidden
+}
+
+/// A norm that the next launch makes on its way, and what one of its blocks writes beside.
+pub(crate) struct Stream {
+    /// The stream as it was, and what is added to it, if anything.
+    pub(crate) addends: Vec<Slot>,
+    /// The stream as it then is, and the norm of it.
+    pub(crate) x: Slot,
+    pub(crate) y: Slot,
+    /// May other blocks still read while it is written?
+    pub(crate) free: bool,
+}
+
+impl Stream {
+    pub(crate) fn of(l: &mut Lower<'_>, op: usize) -> Stream {
+        let places = l.fused.residuals.get(&op).cloned().unwrap_or_default();
+        let addends: Vec<Slot> = places.iter().map(|place| l.value(place)).collect();
+        apart(l, op, &addends);
+        let (x, y) = (l.value(&l.op_at(op).inputs[0]), l.value(&l.op_at(op).outputs[0]));
+        let free = match &addends[..] {
+            [] => y != x,
+            addends => !addends.contains(&y) && !addends.contains(&x),
+        };
+        Stream { addends, x, y, free }
+    }
+
+    /// Do others than the first launch of the ops behind it read the norm? Experts do.
+    pub(crate) fn read_on(l: &Lower<'_>, op: usize) -> bool {
+        matches!(l.fused.blocks.get(&(op + 1)), Some(Block::Moe(_)))
+    }
+}
+
 /// Gives the stream and the norm of it memory of their own, where what is added up might lie in theirs, unless they are read for
 /// longer than that is theirs: the stream's until the norm after the next, the norm's until the next.
-fn apart(l: &mut Lower<'_>, addends: &[Slot]) {
-    let (Some(stream), at) = (addends.first(), l.at) else { return };
-    let next = l.fused.residuals.keys().copied().filter(|op| *op > at).min().unwrap_or(usize::MAX);
-    let (x, y) = (l.local().inputs[0], l.local().outputs[0]);
+fn apart(l: &mut Lower<'_>, op: usize, addends: &[Slot]) {
+    let Some(stream) = addends.first() else { return };
+    let next = l.fused.residuals.keys().copied().filter(|at| *at > op).min().unwrap_or(usize::MAX);
+    let (x, y) = (l.op_at(op).inputs[0], l.op_at(op).outputs[0]);
     let hidden = l.plans[l.rank].hidden.is_some_and(|place| place.value == y.value);
     if l.last_read(x.value) > next || l.last_read(y.value) >= next || hidden {
         return;
@@ -41,36 +91,36 @@ fn apart(l: &mut Lower<'_>, addends: &[Slot]) {
     l.apart("normed", &y);
 }
 
-fn norm(l: &mut Lower<'_>, width: usize, eps: f32, rms: bool) {
-    let (whole, to) = (l.local().inputs[0].width, l.local().outputs[0]);
-    let addends = l.fused.residuals.get(&l.at).cloned().unwrap_or_default();
+/// What a norm divides by.
+struct Moments {
+    width: usize,
+    eps: f32,
+    rms: bool,
+}
+
+/// The norm that waits, after all.
+pub(crate) fn now(l: &mut Lower<'_>, op: usize) {
+    let (width, eps) = rms_of(l.op_at(op));
+    launch(l, op, Moments { width, eps, rms: true });
+}
+
+/// A norm in a launch of its own.
+fn launch(l: &mut Lower<'_>, op: usize, Moments { width, eps, rms }: Moments) {
+    let (whole, to) = (l.op_at(op).inputs[0].width, l.op_at(op).outputs[0]);
+    let Stream { addends, x, y, free } = Stream::of(l, op);
     let round = l.choices.fuse && width.is_multiple_of(32) && l.wanted_rounded(to.value);
     let unit = l.unit("norm").int("WIDTH", width).int("RUNS", whole / width).float("EPS", eps);
     let unit = unit.int("RMS", u8::from(rms)).int("ADDENDS", addends.len()).int("ROUND", u8::from(round));
     let block = width.div_ceil(EACH).next_power_of_two().clamp(128, BLOCK) as u32;
-    let unit = unit.int("BLOCK", block);
-    let op = l.number(l.at);
-    let bias = if rms { Slot::None } else { l.weight(1) };
-    let addends: Vec<Slot> = addends.iter().map(|place| l.value(place)).collect();
-    apart(l, &addends);
-    // what a block writes others may still have to read
-    let (x, y) = (l.local().inputs[0], l.output(0));
-    let crossed = if addends.is_empty() {
-        y == l.value(&x)
-    } else {
-        addends.contains(&y) || addends.contains(&l.value(&x))
-    };
-    let shares = if width == whole && !crossed { width.div_ceil(block as usize) } else { 1 };
-    let unit = unit.int("SHARES", shares);
-    let mut args = vec![Slot::Step, l.input(0), l.weight(0), bias, l.output(0), Slot::Spoiled, op];
+    let shares = if width == whole && free { width.div_ceil(block as usize) } else { 1 };
+    let unit = unit.int("BLOCK", block).int("SHARES", shares);
+    let bias = if rms { Slot::None } else { l.weight_of(op, 1) };
+    let number = l.number(op);
+    let mut args = vec![Slot::Step, x, l.weight_of(op, 0), bias, y, Slot::Spoiled, number];
     args.extend((0..3).map(|i| addends.get(i).cloned().unwrap_or(Slot::None)));
     args.extend(if round { l.room(&to) } else { [Slot::None, Slot::None] });
     // nothing is received
     args.extend([Slot::None, Slot::None]);
-    l.call(
-        unit,
-        [Axis::Blocks((whole / width * shares) as u32), Axis::Blocks(1), Axis::Rows(1)],
-        block,
-        args,
-    );
+    let blocks = Axis::Blocks((whole / width * shares) as u32);
+    l.call(unit, [blocks, Axis::Blocks(1), Axis::Rows(1)], block, args);
 }

@@ -212,6 +212,10 @@ static inline unsigned __ballot_sync(unsigned, int v) {
 }
 static inline int __any_sync(unsigned m, int v) { return __ballot_sync(m, v) != 0; }
 
+static inline int __reduce_add_sync(unsigned m, int v) {
+    for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(m, v, o);
+    return v;
+}
 static inline unsigned __reduce_max_sync(unsigned m, unsigned v) {
     for (int o = 16; o > 0; o >>= 1) v = std::max<unsigned>(v, __shfl_xor_sync(m, v, o));
     return v;
@@ -240,6 +244,7 @@ static float warp_max(float v) { return shim_reduce(v, [](float a, float b) { re
 // Kernels run one after the other.
 static inline void let_later_begin() {}
 static inline void await_earlier() {}
+static inline void ask_for(const void*) {}
 
 // What common/ring.cuh does: pieces come at once, and are counted.
 static inline void ring_init(unsigned long long* full, int) { *full = 0; }

@@ -26,6 +26,7 @@ pub(crate) fn exact() -> CudaOptions {
         recorded: vec![2],
         ranks: Ranks::default(),
         narrow: CudaOptions::NARROW,
+        alone: false,
     }
 }
 

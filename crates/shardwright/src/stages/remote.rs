@@ -13,6 +13,8 @@ pub(super) struct Fate(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     why: Option<String>,
+    /// Is all done, so that stages may go?
+    over: bool,
     others: Vec<Aside>,
 }
 
@@ -30,10 +32,17 @@ impl Fate {
         self.state().why.clone()
     }
 
+    /// All is done, unless something has ended it before.
+    fn over(&self) -> bool {
+        let mut state = self.state();
+        state.over = state.why.is_none();
+        state.over
+    }
+
     /// The first reason counts, and everybody hears it.
     pub(super) fn fail(&self, why: &str) {
         let mut state = self.state();
-        if state.why.is_none() {
+        if state.why.is_none() && !state.over {
             state.why = Some(why.to_owned());
             let others = state.others.clone();
             drop(state);
@@ -130,7 +139,7 @@ impl Executor for Remote {
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        if self.fate.why().is_none() {
+        if self.fate.over() {
             // who has gone needs not be told
             let _ = self.speaker.say(&Message::Bye);
         }

@@ -62,21 +62,28 @@ DI void norm(float (&v)[Each], float eps, const float* w, const float* b) {
     }
 }
 
+// Element `at` of the stream with what is added to it.
+template <int Addends>
+DI float streamed(const float* x, const float* second, const float* third, u64 at) {
+    if (Addends == 0) return x[at];
+    return x[at] + (Addends > 2 ? second[at] + third[at] : second[at]);
+}
+
 // What a norm of the stream reads and writes.
 struct Stream {
+    const float *first, *second, *third;
     float* x;
     const float *w, *b;
     float* out;
     int* spoiled;
     const int* op;
-    const float *first, *second, *third;
     i8* q;
     float4* s;
 };
 
 // Norms a run of row i, which begins at element `at`. Addends = 2 or 3: first x = first + (second + third), which is the
 // stream with what was added to it. Rounds: the output also comes rounded (common/round.cuh). Alone: this block writes all;
-// otherwise only every element threadIdx.x + Threads `share`.
+// otherwise only every element threadIdx.x + Threads `share`. Without `out` only the stream is written.
 template <int Width, int Threads, bool Rms, int Addends, bool Rounds, bool Alone>
 DI void norm_row(const Stream& of, int i, u64 at, float eps, int share) {
     const int each = (Width + Threads - 1) / Threads;
@@ -85,17 +92,12 @@ DI void norm_row(const Stream& of, int i, u64 at, float eps, int share) {
     for (int e = 0; e < each; e++) {
         int k = threadIdx.x + Threads * e;
         bool in = k < Width, own = in && (Alone || e == share);
-        if (Addends > 0) {
-            float added = in ? of.second[at + k] : 0;
-            if (Addends > 2 && in) added += of.third[at + k];
-            v[e] = in ? of.first[at + k] + added : 0;
-            if (own) of.x[at + k] = v[e];
-        } else {
-            v[e] = in ? of.x[at + k] : 0;
-        }
+        v[e] = in ? streamed<Addends>(of.first, of.second, of.third, at + k) : 0;
+        if (Addends > 0 && own) of.x[at + k] = v[e];
         scale[e] = own ? of.w[k] : 0;
         shift[e] = own && !Rms ? of.b[k] : 0;
     }
+    if (!of.out) return;
     check(v, of.spoiled + i, *of.op);
     float2 m = moments<Width, Threads, Rms>(v, eps);
     // the sums are there, so all has been read: where a block is alone the output may lie where an addend lay

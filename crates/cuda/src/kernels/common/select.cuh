@@ -1,8 +1,10 @@
-// The best of many: the least key that is kept, found eight bits at a time, and the places of those kept in order.
+// The best of many: the least key that is kept, and the places of those kept in order.
 #include "common/types.cuh"
 
-// Copies of a histogram: keys are alike in their first digits, and equal ones wait for each other.
-#define COPIES 8
+// Bins of a histogram, and keys that are few enough to be compared with each other.
+#define BITS 11
+#define BINS (1 << BITS)
+#define FEW 256
 
 // Calls use(t, key(t)) for every t from `first` to `end` that is `offset` above a multiple of `stride`; beyond `end` too,
 // so that all lanes do it as often. Eight keys are asked for at once.
@@ -20,72 +22,115 @@ DI void visit(int first, int end, int offset, int stride, Key key, Use use) {
     }
 }
 
-// The bin, from the last one down, in which the count reaches `wanted`, and how many lie above it. Every warp finds it.
-DI int reach(const int* histogram, int wanted, int& above) {
-    int lane = threadIdx.x % 32, own = 0, sum, found = -1, before = 0;
+// The sum of what lanes before this one have; `all`: of all.
+DI int lanes_before(int own, int& all) {
+    int lane = threadIdx.x % 32, sum = own;
 #pragma unroll
-    for (int b = 0; b < 8; b++) own += histogram[255 - 8 * lane - b];
-    sum = own;
     for (int o = 1; o < 32; o <<= 1) {
         int other = __shfl_up_sync(~0u, sum, o);
         sum += lane >= o ? other : 0;
     }
-    sum -= own;
-#pragma unroll
-    for (int b = 0; b < 8; b++) {
-        int here = histogram[255 - 8 * lane - b];
-        bool reaches = sum < wanted && wanted <= sum + here;
-        found = reaches ? 255 - 8 * lane - b : found;
-        before = reaches ? sum : before;
-        sum += here;
+    all = __shfl_sync(~0u, sum, 31);
+    return sum - own;
+}
+
+// The sum of what the threads before this one have.
+template <int THREADS>
+DI int threads_before(int own) {
+    __shared__ int sums[32];
+    int lane = threadIdx.x % 32, all, before = lanes_before(own, all);
+    if (lane == 31) sums[threadIdx.x / 32] = all;
+    __syncthreads();
+    before += __reduce_add_sync(~0u, lane < threadIdx.x / 32 ? sums[lane] : 0);
+    __syncthreads();
+    return before;
+}
+
+// The smallest and the largest of `count` keys.
+template <int THREADS, class Key>
+DI void range(int count, Key key, u32& low, u32& high) {
+    __shared__ u32 lows[32], highs[32];
+    int lane = threadIdx.x % 32;
+    low = ~0u;
+    high = 0;
+    visit(0, count, threadIdx.x, THREADS, key, [&](int t, u32 k) {
+        low = t < count && k < low ? k : low;
+        high = t < count && k > high ? k : high;
+    });
+    low = __reduce_min_sync(~0u, low);
+    high = __reduce_max_sync(~0u, high);
+    if (lane == 0) {
+        lows[threadIdx.x / 32] = low;
+        highs[threadIdx.x / 32] = high;
     }
-    int with = 31 - __clz((int)__ballot_sync(~0u, found >= 0));
-    above = __shfl_sync(~0u, before, with);
-    return __shfl_sync(~0u, found, with);
+    __syncthreads();
+    low = __reduce_min_sync(~0u, lane < THREADS / 32 ? lows[lane] : ~0u);
+    high = __reduce_max_sync(~0u, lane < THREADS / 32 ? highs[lane] : 0);
 }
 
 // Of `count` keys the least of the `keep` largest, and how many equal to it are kept. There are more than `keep`.
+// The range that it lies in is cut into BINS, and the bin that it lies in again, until few keys are in it.
 template <int THREADS, class Key>
 DI u32 least_kept(int count, int keep, Key key, int& equals) {
-    __shared__ int copies[256 * COPIES], histogram[256];
-    u32 least = 0, mask = 0;
-    equals = keep; // of those that share the digits found so far
-    for (int shift = 24; shift >= 0; shift -= 8) {
-        for (int b = threadIdx.x; b < 256 * COPIES; b += THREADS) copies[b] = 0;
+    __shared__ int histogram[BINS], found[3], listed;
+    __shared__ u32 list[FEW], least;
+    const int each = BINS / THREADS;
+    u32 low, high;
+    range<THREADS>(count, key, low, high);
+    int bits = 32 - __clz((int)(high - low)), left = count;
+    // of those that lie from low on, `bits` bits far
+    auto inside = [&](int t, u32 k) { return t < count && k >= low && (bits > 31 || (k - low) >> bits == 0); };
+    equals = keep;
+    while (left > FEW && bits > 0) {
+        int shift = bits > BITS ? bits - BITS : 0, own = 0;
+        for (int b = threadIdx.x; b < BINS; b += THREADS) histogram[b] = 0;
         __syncthreads();
         visit(0, count, threadIdx.x, THREADS, key, [&](int t, u32 k) {
-            if (t < count && (k & mask) == least) atomicAdd(&copies[(k >> shift & 255) * COPIES + threadIdx.x % COPIES], 1);
+            if (inside(t, k)) atomicAdd(&histogram[k - low >> shift], 1);
         });
         __syncthreads();
-        for (int b = threadIdx.x; b < 256; b += THREADS) {
-            int sum = 0;
-            for (int c = 0; c < COPIES; c++) sum += copies[b * COPIES + c];
-            histogram[b] = sum;
+        // from the last bin down
+        int last = BINS - 1 - threadIdx.x * each;
+#pragma unroll
+        for (int b = 0; b < each; b++) own += histogram[last - b];
+        int above = threads_before<THREADS>(own);
+#pragma unroll
+        for (int b = 0; b < each; b++) {
+            int here = histogram[last - b];
+            if (above < equals && equals <= above + here) {
+                found[0] = last - b;
+                found[1] = above;
+                found[2] = here;
+            }
+            above += here;
         }
         __syncthreads();
-        int above, digit = reach(histogram, equals, above);
-        least |= (u32)digit << shift;
-        mask |= 255u << shift;
-        equals -= above;
+        low += (u32)found[0] << shift;
+        equals -= found[1];
+        left = found[2];
+        bits = shift;
     }
+    if (bits == 0) return low;
+    if (threadIdx.x == 0) listed = 0;
+    __syncthreads();
+    visit(0, count, threadIdx.x, THREADS, key, [&](int t, u32 k) {
+        if (inside(t, k)) list[atomicAdd(&listed, 1)] = k;
+    });
+    __syncthreads();
+    for (int n = threadIdx.x; n < left; n += THREADS) {
+        int larger = 0, same = 0;
+        for (int m = 0; m < left; m++) {
+            larger += list[m] > list[n];
+            same += list[m] == list[n];
+        }
+        if (larger < equals && equals <= larger + same) {
+            least = list[n];
+            found[0] = larger;
+        }
+    }
+    __syncthreads();
+    equals -= found[0];
     return least;
-}
-
-// The sum of what the warps before this one have.
-template <int THREADS>
-DI int before(int own) {
-    __shared__ int sums[THREADS / 32];
-    int sum = 0;
-    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = own;
-    __syncthreads();
-    for (int w = 0; w < threadIdx.x / 32; w++) sum += sums[w];
-    __syncthreads();
-    return sum;
-}
-
-DI int warp_count(int own) {
-    for (int o = 16; o > 0; o >>= 1) own += __shfl_xor_sync(~0u, own, o);
-    return own;
 }
 
 // Calls write(n, t) for the n-th of the `keep` largest of `count` keys, in order of their places t: ties go to the lower
@@ -104,8 +149,9 @@ DI void each_kept(int count, int keep, Key key, Write write) {
         larger += t < end && k > least;
         same += t < end && k == least;
     });
-    larger = before<THREADS>(warp_count(larger));
-    same = before<THREADS>(warp_count(same));
+    // all lanes of a warp begin where the warp does
+    larger = __shfl_sync(~0u, threads_before<THREADS>(larger), 0);
+    same = __shfl_sync(~0u, threads_before<THREADS>(same), 0);
     visit(first, end, lane, 32, key, [&](int t, u32 k) {
         u32 above = __ballot_sync(~0u, t < end && k > least), equal = __ballot_sync(~0u, t < end && k == least);
         int left = max(equals - same, 0), taken = __popc(equal & lower);

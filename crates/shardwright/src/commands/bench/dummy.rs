@@ -1,5 +1,6 @@
 //! A model without its weights: the header of a preset, over a file of holes.
 
+use crate::slice::Slice;
 use crate::wire::{ModelArgs, Opened};
 use anyhow::Context;
 use shardwright_model::hyper::Options;
@@ -23,6 +24,15 @@ pub(super) struct DummyArgs {
     /// Layers of the dummy model [default: all].
     #[arg(long, value_name = "N", requires = "dummy", help_heading = "Dummy models")]
     layers: Option<u32>,
+    /// Only this rank of so many, such as 0/8; what ranks would exchange is left out.
+    #[arg(
+        long,
+        value_name = "R/N",
+        requires = "dummy",
+        conflicts_with = "tp",
+        help_heading = "Dummy models"
+    )]
+    tp_rank: Option<Slice>,
     /// Tokens taken to be in the cache already.
     #[arg(short, long, value_name = "N", default_value_t = 0, requires = "dummy", help_heading = "Dummy models",
           value_parser = clap::value_parser!(u32).range(0..=1 << 24))]
@@ -43,6 +53,6 @@ impl DummyArgs {
         let layout = Layout { sparse: true, ..Layout::default() };
         synth::random(&header, &path, 1, &layout, &mut |_| {})?;
         // the file stays mapped when its name is gone
-        Ok(Some(model.open_at(&path)?.dummy()))
+        Ok(Some(model.open_at(&path)?.dummy(self.tp_rank)))
     }
 }

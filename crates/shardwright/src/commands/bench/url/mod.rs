@@ -25,7 +25,8 @@ const FILES: [&str; 3] = ["MODEL", "hf", "demo"];
 pub(super) struct UrlArgs {
     /// Measure the server at this address instead, such as http://localhost:8080.
     #[arg(long, value_name = "URL", conflicts_with_all = [
-        "MODEL", "hf", "demo", "mtp", "override_kv", "dense_attention", "deal_embedding", "BackendArgs", "prompt", "chunk",
+        "MODEL", "hf", "demo", "mtp", "override_kv", "dense_attention", "deal_embedding", "prompt", "chunk", "tp", "device",
+        "activations", "allreduce_type", "check_ranks", "threads", "enforce_eager", "no_memory_check", "StageArgs",
     ])]
     url: Option<String>,
     /// The key that it wants.
