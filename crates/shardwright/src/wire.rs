@@ -507,7 +507,10 @@ impl Opened {
         let find = |name: &str| self.reader.tensor(name);
         let ranks = self.alone.map_or(args.tp(), |slice| slice.ranks);
         let mut plans = plan::plan(part, &find, ranks).with_context(|| name(&self.reader))?;
-        Ok(self.alone.map_or_else(|| std::mem::take(&mut plans), |slice| vec![plans.swap_remove(slice.rank)]))
+        if let Some(slice) = self.alone {
+            plans = vec![plans.swap_remove(slice.rank)];
+        }
+        Ok(plans)
     }
 
     /// The model cut by layer.
