@@ -5,9 +5,10 @@ import statistics
 import subprocess
 import sys
 
+EXPERTS = ["--recipe", "q4_k-experts"]
 CASES = [
-    ("GLM-5, 3 dense and 4 MoE layers", ["--dummy", "glm-5", "--layers", "7"], [0, 4096, 32768]),
-    ("GLM-4.7-Flash", ["--dummy", "glm-4.7-flash"], [0, 4096, 32768]),
+    ("GLM-5, 3 dense and 4 MoE layers", ["--dummy", "glm-5", "--layers", "7", *EXPERTS], [0, 4096, 32768]),
+    ("GLM-4.7-Flash", ["--dummy", "glm-4.7-flash", *EXPERTS], [0, 4096, 32768]),
     ("Llama-3-8B Q4_K_M", ["--dummy", "llama-3-8b", "--recipe", "q4_k_m"], [0]),
 ]
 

@@ -23,14 +23,6 @@ const PREPARED: usize = 512;
 const NORMED: usize = 256;
 const MERGED: usize = 256;
 
-/// Bytes of a matrix that blocks ask for while they make their rows: what memory brings in that time. Of small ones, whose few
-/// blocks take as long as the others' many, it is all.
-const AHEAD: usize = 16 << 20;
-
-/// Weights of a launch that takes the norm in front of it along, at most: where there are more, blocks are many, and each would
-/// make it anew.
-const SHORT: usize = 48 << 20;
-
 /// Bytes that a block has for rows that it makes itself.
 const ROOM: usize = 40 << 10;
 
@@ -96,13 +88,7 @@ impl<'a> Part<'a> {
             Form::Gated(..) => "GATED",
         };
         let rounds = u8::from(self.rounded.is_some());
-        format!("{first}, {second}, {}, {own}, {form}, {rounds}, {}", self.outs(), self.ahead())
-    }
-
-    /// Bytes of a row that a block asks for ahead.
-    fn ahead(&self) -> usize {
-        let rows = self.weights().count() * self.weight.copies.len() * self.outs();
-        self.weight.bytes_a_row().min(AHEAD / rows.max(1))
+        format!("{first}, {second}, {}, {own}, {form}, {rounds}", self.outs())
     }
 
     fn second(&self) -> Slot {
@@ -218,15 +204,13 @@ impl<'a> Product<'a> {
 
     /// Does it make the norm in front of it on its way? A tile of rows must have room, and be made once for both of a pair.
     fn takes(&self, l: &Lower<'_>) -> bool {
-        let weights = || self.parts.iter().flat_map(Part::weights);
-        let bytes: usize = weights().map(|w| w.copies.len() * w.rows.len() * w.bytes_a_row()).sum();
         let alike = |p: &Part<'_>| {
             let mut all = p.weights().map(|w| p.rounds(l, w));
             let first = all.next();
             all.all(|rounds| Some(rounds) == first)
         };
         let fits = l.choices.tile as usize * self.room(l) <= ROOM;
-        fits && bytes <= SHORT && !self.answer && self.parts.iter().all(alike)
+        fits && !self.answer && self.parts.iter().all(alike)
     }
 
     /// Rows of the stream, with what is added to it, through a norm, and what of that others read.

@@ -10,7 +10,6 @@ use crate::format;
 
 /// The sources, by the names that includes use.
 pub(crate) const FILES: &[(&str, &str)] = &[
-    ("common/ahead.cuh", include_str!("kernels/common/ahead.cuh")),
     ("common/cache.cuh", include_str!("kernels/common/cache.cuh")),
     ("common/chunk.cuh", include_str!("kernels/common/chunk.cuh")),
     ("common/dot.cuh", include_str!("kernels/common/dot.cuh")),

@@ -5,7 +5,6 @@
 // h [rows][its cols] as act, at h, hq and hs; out [rows][OUTS] f32. ROUND and ROUND_H: what the format wants rounded comes
 // unrounded, and each block rounds it.
 // Grid: OUTS / 8 rounded up, 1, rows; 256 threads, a warp for a row. Bytes: the chosen experts' weights once a row.
-#include "common/ahead.cuh"
 #include "common/reduce.cuh"
 #include "common/round.cuh"
 #include "common/step.cuh"
@@ -37,26 +36,12 @@ struct Acts {
 
 typedef m0::Matrix Down;
 
-// All that a warp will read of weights.
-DI void ask_for_row(const float* picked, const u8* down, const u8* shared, int n) {
-    int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int j = 0; j < USED; j++) {
-        int e = (int)picked[j] - FIRST;
-        if (e >= 0 && e < COPIES) ask_ahead<Down, Down::bytes, 32>(Down::at(down, (u64)e * OUTS + n), 1, lane);
-    }
-#if SHARED
-    ask_ahead<SECOND, SECOND::bytes, 32>(SECOND::at(shared, n), 1, lane);
-#endif
-}
-
 extern "C" __global__ void __launch_bounds__(256, 3)
     run(const int* step, const float* picked, const u8* down, const float* x, const i8* xq, const float4* xs, const u8* shared,
         const float* h, const i8* hq, const float4* hs, float* out) {
     int i = blockIdx.z, n = blockIdx.x * 8 + threadIdx.x / 32;
     if (i >= step_rows(step)) return;
     picked += (u64)i * 2 * USED;
-    if (n < OUTS) ask_for_row(picked, down, shared, n);
     __shared__ __align__(16) i8 room[ROUND ? ROOM(USED * Down::cols) : 16];
     Acts<Down, USED, ROUND> acts(x, xq, xs, (u64)i * USED, room);
 #if SHARED

@@ -3,7 +3,7 @@
 // END3 the blocks up to its end; each has its w, a second pointer and its out.
 // W [HEADS][Outs] rows in the file's format; out [rows][HEADS][Outs] f32, or rounded to q and s (common/round.cuh), or both.
 // PREPARE, how the rows of x come to be: AS_IT_LIES: [rows][HEADS][cols] f32 at x, rounded at xq and xs. Otherwise made by
-// each block, PREPARED bytes a row, while the first bytes of its weights are under way: COPIED from X_FROM on of runs of X_UNIT f32,
+// each block, PREPARED bytes a row: COPIED from X_FROM on of runs of X_UNIT f32,
 // one a row and head; NORMED, the same with what is ADDED (common/norm.cuh), through an RMS norm; MERGED from PARTIALS parts of
 // an attention to at most KEEP keys, or any (common/merge.cuh).
 // STREAM: one block more, in front of the others, writes what others read of the norm: the stream, and where `normed` has
@@ -13,7 +13,6 @@
 // (common/route.cuh).
 // Grid: STREAM, all parts' Outs / Own, lines / HEADS; rows / TILE; HEADS; BLOCK threads, a warp for Own / warps rows of W and
 // TILE rows of x. Bytes: W once for each TILE rows; prepared, x once a block.
-#include "common/ahead.cuh"
 #include "common/last.cuh"
 #include "common/line.cuh"
 #include "common/merge.cuh"
@@ -95,8 +94,8 @@ DI int rows_in_all(const int* step) { return ANSWER ? step_wanted(step) : step_r
 DI int row_at(const int* step, int n) { return ANSWER ? step_wanted_row(step, n) : n; }
 
 // Own rows of M, from Own x block on, of Outs, times a tile of x. Form: PLAIN; BIASED by `second`; GATED: silu(a) * b, b of the
-// matrix U at `second`. Rounds: to q and s, by way of `own`, TILE x Own f32. Ahead: bytes of a row that are asked for at once.
-template <class M, class U, int Outs, int Own, int Form, bool Rounds, int Ahead>
+// matrix U at `second`. Rounds: to q and s, by way of `own`, TILE x Own f32.
+template <class M, class U, int Outs, int Own, int Form, bool Rounds>
 DI void matrix(const Source& from, float* own, int block, const u8* w, const void* second, float* out, i8* q, float4* s) {
     int head = blockIdx.z, first = blockIdx.y * TILE, count = rows_in_all(from.step);
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -104,9 +103,6 @@ DI void matrix(const Source& from, float* own, int block, const u8* w, const voi
     u64 base = (u64)head * Outs;
 #if PREPARE != AS_IT_LIES
     static_assert(M::rounds == U::rounds, "both take the same rows");
-    int rows = min(Own, Outs - block * Own);
-    ask_ahead<M, Ahead, BLOCK>(M::at(w, base + block * Own), rows, threadIdx.x);
-    if (Form == GATED) ask_ahead<U, Ahead, BLOCK>(U::at((const u8*)second, base + block * Own), rows, threadIdx.x);
 #endif
     typename M::Row input[TILE];
     typename U::Row others[TILE];

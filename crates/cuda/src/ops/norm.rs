@@ -33,6 +33,7 @@ pub(crate) fn rms_of(op: &LocalOp) -> (usize, f32) {
 }
 
 /// Is this a norm of the stream that the next op's launch can make, and nobody reads but those that are made with that op?
+/// Each block makes it anew, which costs less than a launch only where the stream is narrow.
 fn may_wait(l: &Lower<'_>) -> bool {
     let (op, next) = (l.local(), l.at + 1);
     let last = match l.fused.blocks.get(&next) {
@@ -43,7 +44,8 @@ fn may_wait(l: &Lower<'_>) -> bool {
     let to = op.outputs[0];
     let hidden = l.plans[l.rank].hidden.is_some_and(|place| place.value == to.value);
     let first = l.op_at(next).inputs[0].value == to.value;
-    op.inputs[0].width == rms_of(op).0 && first && l.last_read(to.value) <= last && !hidden
+    let narrow = to.width <= l.choices.narrow && op.inputs[0].width == rms_of(op).0;
+    narrow && first && l.last_read(to.value) <= last && !hidden
 }
 
 /// A norm that the next launch makes on its way, and what one of its blocks writes beside.

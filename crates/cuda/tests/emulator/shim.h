@@ -244,7 +244,6 @@ static float warp_max(float v) { return shim_reduce(v, [](float a, float b) { re
 // Kernels run one after the other.
 static inline void let_later_begin() {}
 static inline void await_earlier() {}
-static inline void ask_for(const void*) {}
 
 // What common/ring.cuh does: pieces come at once, and are counted.
 static inline void ring_init(unsigned long long* full, int) { *full = 0; }

@@ -62,6 +62,12 @@ pub const RECIPES: &[Recipe] = &[
         rest: Q8_0,
     },
     Recipe {
+        name: "q4_k-experts",
+        about: "experts Q4_K, the head Q6_K, all other matrices Q8_0",
+        rules: &[(".output.weight", Is(Q6_K)), ("_exps.", Is(Q4_K))],
+        rest: Q8_0,
+    },
+    Recipe {
         name: "ud-q4_k_s-like",
         about: "experts Q4_K but for a few of more bits: about the size of Unsloth's UD-Q4_K_S",
         rules: &[

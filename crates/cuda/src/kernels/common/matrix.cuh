@@ -9,7 +9,6 @@ struct Matrix {
         rounds = FAST && !QUANT_PLAIN,
         cols = COLS,
         units = UNITS,
-        bytes = ROW_BYTES,
         // Lanes that a row keeps busy; as many rows lie abreast in a warp as that leaves room for.
         lanes = QUANT_PLAIN || COLS > 512 ? 32 : COLS > 256 ? 16 : COLS > 128 ? 8 : 4
     };
