@@ -5,20 +5,22 @@ use std::collections::BTreeMap;
 use shardwright_model::exec::BLOCK;
 use shardwright_model::plan::{Place, RankPlan};
 
-use crate::Result;
 use crate::device::{Device, Kernel, Launch, Recording};
+use crate::exchange::Exchange;
 use crate::load::Loader;
 use crate::program::{Call, Program, Scratch, Slot};
 use crate::report::Report;
 use crate::step::StepLayout;
+use crate::{Error, Result};
 
 /// What all descriptions of an executor share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) layout: StepLayout,
     pub(crate) step: u64,
     pub(crate) report: Report,
     pub(crate) hidden: u64,
+    /// Where sums over devices are made, if they are.
+    pub(crate) exchange: Option<Exchange>,
     scratch: BTreeMap<Scratch, (usize, u64)>,
 }
 
@@ -31,10 +33,10 @@ impl Shared {
         [ranks, points]: [usize; 2],
     ) -> Result<Shared> {
         Ok(Shared {
-            layout,
             step: device.alloc(layout.words() * 4)?,
             report: Report::new(device, [ranks, points, layout.rows])?,
             hidden: device.alloc(layout.rows * width * 4)?,
+            exchange: None,
             scratch: BTreeMap::new(),
         })
     }
@@ -163,6 +165,10 @@ struct Binder<'a> {
 
 impl Binder<'_> {
     fn address(&mut self, slot: &Slot) -> Result<u64> {
+        let exchanged = |of: fn(&Exchange, usize) -> u64, slot: usize| {
+            let exchange = self.shared.exchange.as_ref();
+            exchange.map(|e| of(e, slot)).ok_or_else(|| Error::Plan("no peers were met".into()))
+        };
         Ok(match slot {
             Slot::None => 0,
             Slot::Step => self.shared.step,
@@ -172,6 +178,9 @@ impl Binder<'_> {
             Slot::Weight { rank, op, index } => self.arena.weights[*rank][*op][*index],
             Slot::Cache { rank, slot } => self.arena.caches[*rank][*slot],
             Slot::Hash { rank, point } => self.shared.report.hash(*rank, *point),
+            Slot::Inbox(slot) => exchanged(Exchange::inbox, *slot)?,
+            Slot::Peers(slot) => exchanged(Exchange::peers, *slot)?,
+            Slot::Wait => exchanged(|e, _| e.wait(), 0)?,
             Slot::Scratch(what) => self.shared.scratch(*what),
             Slot::Constant(n) => self.constants[*n],
             Slot::List(slots) => {

@@ -63,6 +63,26 @@ pub enum Error {
         /// What differs.
         what: String,
     },
+    /// Ranks that did not bring what they add.
+    #[error("rank {rank} has waited in vain at `{path}` for what {} add", ranks(missing))]
+    Late {
+        /// The op.
+        op: usize,
+        /// Who has waited.
+        rank: usize,
+        /// What it was about to have.
+        path: String,
+        /// Who has not come.
+        missing: Vec<usize>,
+    },
+    /// A rank that does no more.
+    #[error("rank {rank} is gone: {why}")]
+    Gone {
+        /// Which one.
+        rank: usize,
+        /// What is known of it.
+        why: String,
+    },
     /// Ranks that no longer agree.
     #[error(transparent)]
     Parted(#[from] Parted),
@@ -73,3 +93,8 @@ pub enum Error {
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+fn ranks(all: &[usize]) -> String {
+    let names: Vec<String> = all.iter().map(|rank| format!("rank {rank}")).collect();
+    names.join(" and ")
+}

@@ -2,20 +2,22 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use shardwright_gguf::Reader;
 use shardwright_model::exec::*;
-use shardwright_model::op::Description;
+use shardwright_model::op::{Description, Kind, Lay};
 use shardwright_model::plan::{RankPlan, audit};
-use shardwright_model::watch;
+use shardwright_model::watch::{self, Watch};
 
-use crate::arena::Shared;
 use crate::device::Device;
 use crate::found::{Found, merged};
-use crate::load::Loader;
+use crate::group::{Group, Whole};
 use crate::lower::{Choices, Tier};
-use crate::machine::{Form, Machine};
+use crate::machine::Form;
+use crate::ops::exchange::packet;
 use crate::step::StepLayout;
+use crate::worker::{Answer, Part, Shown, Task, Worker};
 use crate::{Error, Result, start};
 
 /// Sizes and choices of an executor.
@@ -43,11 +45,24 @@ pub struct CudaOptions {
     pub narrow: usize,
     /// Is this one rank of several by itself, to be measured? Nobody adds to its sums, so what it answers means nothing.
     pub alone: bool,
+    /// How long a device waits for another one's summands: while all start, and then.
+    pub patience: [Duration; 2],
 }
 
 impl CudaOptions {
     /// So narrow is a value that reading it again costs less than a launch that waits for it.
     pub const NARROW: usize = 2560;
+
+    /// The same: a rank may still compile what another has found compiled, but steps take milliseconds.
+    pub const PATIENCE: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(1)];
+
+    /// Packets that fit into a peer's part of an inbox, if these plans are of one rank with a device of its own.
+    pub(crate) fn inbox(&self, plans: &[RankPlan]) -> usize {
+        let [RankPlan { ranks: 2.., ops, .. }] = plans else { return 0 };
+        let sums = ops.iter().filter(|op| !self.alone && op.kind == Kind::Sum);
+        let widths = sums.map(|op| op.outputs[0].width);
+        widths.max().map_or(0, |width| (self.rows * width).div_ceil(packet(self.ranks.wire)))
+    }
 
     /// Bytes of a cache element.
     pub(crate) fn element(&self) -> usize {
@@ -58,28 +73,100 @@ impl CudaOptions {
     pub(crate) fn choices(&self, plans: &[RankPlan]) -> Vec<Choices> {
         let mut tiles = self.tiles.clone();
         tiles.sort_unstable();
-        let layout = StepLayout::new(self.rows, self.context);
+        let (layout, inbox) = (StepLayout::new(self.rows, self.context), self.inbox(plans));
         let CudaOptions { context, fast, fuse, narrow, ranks, .. } = *self;
         // what is hashed is a program of its own
         let ranks = Ranks { check: false, ..ranks };
         let choice = |tile| {
             let tiers = Tier::of(plans, context).iter();
-            tiers.map(move |tier| Choices { layout, context, fast, tile, fuse, ranks, tier: *tier, narrow })
+            tiers.map(move |tier| Choices {
+                layout,
+                context,
+                fast,
+                tile,
+                fuse,
+                ranks,
+                tier: *tier,
+                narrow,
+                inbox,
+            })
         };
         tiles.into_iter().flat_map(choice).collect()
     }
 }
 
-/// Runs rank plans on a device: N ranks one after the other, summands added in rank order.
+/// Runs rank plans on a device, N ranks one after the other, or on one device for each rank; summands are added in rank order.
 pub struct CudaExecutor {
-    device: Box<dyn Device>,
-    shared: Shared,
-    trunk: Machine,
-    draft: Option<Machine>,
+    devices: Devices,
+    trunk: Model,
+    draft: Option<Model>,
     limits: Limits,
-    words: Vec<u32>,
+    layout: StepLayout,
     /// Why nothing more can be run.
     broken: Option<String>,
+}
+
+/// Who does the work.
+enum Devices {
+    One(Box<Worker>),
+    Many(Group),
+}
+
+/// What is known of a description.
+struct Model {
+    description: Arc<Description>,
+    /// Full names of the values.
+    paths: Vec<String>,
+    watch: Watch,
+}
+
+impl Model {
+    fn new(d: &Description, plans: &[RankPlan], options: &CudaOptions) -> Result<Model> {
+        if !options.alone {
+            audit(d, plans).map_err(Error::Plan)?;
+        }
+        let watched = if options.alone { &[] } else { plans };
+        let watch = Watch::new(d, watched, options.ranks.check);
+        let paths = d.values.iter().map(|v| v.path()).collect();
+        Ok(Model { description: Arc::new(d.clone()), paths, watch })
+    }
+
+    /// The name of what op `op` reads.
+    fn spoiled(&self, op: usize) -> Option<&str> {
+        self.description.ops.get(op).map(|op| self.paths[op.inputs[0]].as_str())
+    }
+
+    /// The logits.
+    fn last(&self) -> usize {
+        self.description.ops.last().map_or(0, |op| op.outputs[0])
+    }
+
+    /// A value, joined or added from the ranks.
+    fn whole(&self, value: usize, count: usize, parts: Vec<Part>) -> Vec<f32> {
+        let value = &self.description.values[value];
+        let width = value.width;
+        let mut whole = vec![0f32; count * width];
+        for (rank, (place, part)) in parts.into_iter().enumerate() {
+            match value.lay {
+                Lay::Full if rank > 0 => {}
+                Lay::Full => whole = part,
+                Lay::Partial => whole.iter_mut().zip(part).for_each(|(sum, x)| *sum += x),
+                Lay::Split { .. } => {
+                    let rows = whole.chunks_exact_mut(width).zip(part.chunks_exact(place.width.max(1)));
+                    rows.for_each(|(whole, part)| whole[place.start..][..place.width].copy_from_slice(part));
+                }
+            }
+        }
+        whole
+    }
+
+    fn show(&self, Shown { at: [op, j], rows, parts }: Shown, probe: &mut dyn Probe) {
+        let op = &self.description.ops[op];
+        let (at, value) = (op.outputs[j], &self.description.values[op.outputs[j]]);
+        let data = self.whole(at, rows, parts);
+        let (path, layer, width) = (&self.paths[at], value.layer, value.width);
+        probe.see(&Seen { path, layer, op: op.kind.name(), width, data: &data });
+    }
 }
 
 impl fmt::Debug for CudaExecutor {
@@ -95,7 +182,22 @@ impl CudaExecutor {
     /// # Errors
     /// If a size is zero, the device has too little memory, a kernel does not compile, or the plans are not of this file.
     pub fn new(
-        mut device: Box<dyn Device>,
+        device: Box<dyn Device>,
+        file: &Arc<Reader>,
+        trunk: (&Description, Vec<RankPlan>),
+        draft: Option<(&Description, Vec<RankPlan>)>,
+        options: &CudaOptions,
+        watch: &mut dyn FnMut(u64),
+    ) -> Result<CudaExecutor> {
+        CudaExecutor::over(vec![device], file, trunk, draft, options, watch)
+    }
+
+    /// The same over one device for each rank, in their order.
+    ///
+    /// # Errors
+    /// As [`CudaExecutor::new`]; if there are several devices, but not one for each rank; if ranks do not find each other.
+    pub fn over(
+        mut devices: Vec<Box<dyn Device>>,
         file: &Arc<Reader>,
         trunk: (&Description, Vec<RankPlan>),
         draft: Option<(&Description, Vec<RankPlan>)>,
@@ -107,42 +209,50 @@ impl CudaExecutor {
             (options.blocks, "cache block"),
             (options.context, "position"),
             (options.tiles.len(), "tile"),
+            (devices.len(), "device"),
         ];
         if let Some((_, what)) = sizes.iter().find(|(n, _)| *n == 0) {
             return Err(Error::Zero(what));
         }
+        let models = [
+            Some(Model::new(trunk.0, &trunk.1, options)?),
+            draft.as_ref().map(|(d, plans)| Model::new(d, plans, options)).transpose()?,
+        ];
+        let limits = limits(trunk.0, &trunk.1, draft.is_some(), options);
+        let kept = Tier::kept(&trunk.1).unwrap_or(usize::MAX);
+        let watched = models.iter().flatten().any(|m| !m.watch.is_empty());
+        let points = [Some(&trunk), draft.as_ref()].into_iter().flatten();
+        let points = points.map(|(_, plans)| watch::points(&plans[0].ops).len()).max().unwrap_or(0);
+        let devices = match (devices.pop(), devices.len()) {
+            (Some(device), 0) => {
+                let mut meet = |_| Err(Error::Plan("one rank of several has no peers".into()));
+                let all = (trunk, draft);
+                let worker = Worker::new(device, file, all, options, points, &mut meet, watch)?;
+                Devices::One(Box::new(worker))
+            }
+            (last, _) => {
+                devices.extend(last);
+                if devices.len() != trunk.1.len() {
+                    return Err(Error::Plan(format!("{} ranks on {} devices", trunk.1.len(), devices.len())));
+                }
+                let whole = |(d, plans): (&Description, Vec<RankPlan>)| Whole {
+                    description: Arc::new(d.clone()),
+                    plans: Arc::new(plans),
+                };
+                let all = (whole(trunk), draft.map(whole));
+                Devices::Many(Group::new(devices, file, all, options, points, watch)?)
+            }
+        };
+        let [Some(trunk), draft] = models else { return Err(Error::Zero("description")) };
         let layout = StepLayout::new(options.rows, options.context);
-        let width = trunk.1.first().and_then(|p| p.hidden).map_or(0, |p| p.width);
-        let mut points = 0;
-        for (d, plans) in [Some(&trunk), draft.as_ref()].into_iter().flatten() {
-            if !options.alone {
-                audit(d, plans).map_err(Error::Plan)?;
-            }
-            points = points.max(watch::points(&plans[0].ops).len());
+        let mut exec = CudaExecutor { devices, trunk, draft, limits, layout, broken: None };
+        for watched in [false, true].into_iter().take(1 + usize::from(watched)) {
+            let mut run = |batch: &StepBatch, form| exec.run(batch, None, form);
+            start::check(&limits, &options.recorded, kept, watched, &mut run)?;
         }
-        let mut shared = Shared::new(&mut *device, layout, width, [trunk.1.len(), points])?;
-        let mut loader = Loader::new(file, options.dummy, watch);
-        let mut machine = |(d, plans): (&Description, _)| {
-            Machine::new(&mut *device, &mut shared, d, plans, &mut loader, options)
-        };
-        let (trunk, draft) = (machine(trunk)?, draft.map(machine).transpose()?);
-        loader.check(&mut *device)?;
-        let limits = Limits {
-            vocab: trunk.vocab(),
-            rows: options.rows,
-            blocks: options.blocks,
-            context: options.context,
-            width,
-            drafts: draft.is_some(),
-            takes: 0,
-        };
-        let mut exec = CudaExecutor { device, shared, trunk, draft, limits, words: vec![], broken: None };
-        let kept = exec.trunk.kept;
-        for watched in [false, true] {
-            if !watched || !exec.trunk.watch.is_empty() {
-                let mut run = |batch: &StepBatch, form| exec.run(batch, None, form);
-                start::check(&limits, &options.recorded, kept, watched, &mut run)?;
-            }
+        match &mut exec.devices {
+            Devices::One(worker) => worker.started(options)?,
+            Devices::Many(group) => group.started(options),
         }
         Ok(exec)
     }
@@ -150,53 +260,94 @@ impl CudaExecutor {
     fn run(&mut self, batch: &StepBatch, probe: Option<&mut dyn Probe>, form: Form) -> Result<StepOutput> {
         let asked = |i: &usize| probe.is_some() || batch.wants[*i] != Want::Nothing;
         let wanted: Vec<usize> = (0..batch.rows()).filter(asked).collect();
-        self.shared.layout.write(batch, &wanted, &mut self.words);
-        let device = &mut *self.device;
-        device.upload(self.shared.step, bytemuck::cast_slice(&self.words))?;
-        self.shared.report.clear(device, batch.rows(), form.watched)?;
-        if let Some(hidden) = &batch.hidden {
-            device.upload(self.shared.hidden, bytemuck::cast_slice(hidden))?;
-        }
-        let machine = match batch.hidden {
-            Some(_) => self.draft.as_mut().expect("the batch is checked"),
-            None => &mut self.trunk,
-        };
-        match probe {
-            None => {
-                let last = batch.positions.iter().max().map_or(0, |last| *last as usize);
-                machine.run(device, [batch.rows(), last], form)?;
-            }
-            Some(probe) => machine.show(device, &mut self.shared, [batch.rows(), wanted.len()], probe)?,
-        }
-        let told = self.shared.report.read(device, batch.rows(), form.watched)?;
-        if form.watched {
-            machine.watch.compare(&told.hashes)?;
-        }
-        let mut rows = vec![RowOutput::Nothing; batch.rows()];
-        for (row, first) in rows.iter_mut().zip(&told.spoiled) {
-            if let Some(at) = usize::try_from(*first).ok().and_then(|op| machine.spoiled(op)) {
-                *row = RowOutput::NonFinite { at: at.to_owned() };
-            }
-        }
         let wants = |want| wanted.iter().any(|i| batch.wants[*i] == want);
-        let found = machine.found(device, &self.shared, wanted.len())?;
-        let logits = if wants(Want::Logits) { machine.logits(device, wanted.len())? } else { vec![] };
-        for (n, i) in wanted.iter().enumerate() {
-            if rows[*i] != RowOutput::Nothing {
-                continue;
-            }
-            let best: Vec<Found> = found.iter().map(|rank| rank[n]).collect();
-            let all = logits.get(n * self.limits.vocab..).map(|l| &l[..self.limits.vocab.min(l.len())]);
-            rows[*i] = match (batch.wants[*i], merged(&best)) {
-                (Want::Nothing, _) => RowOutput::Nothing,
-                (_, None) => RowOutput::NonFinite { at: machine.last().to_owned() },
-                (Want::Candidates, Some(best)) => best,
-                (Want::Logits, Some(_)) => RowOutput::Logits(all.unwrap_or_default().to_vec()),
-            };
-        }
-        let hidden = if batch.want_hidden { machine.hidden(device, batch.rows())? } else { vec![] };
-        Ok(StepOutput { rows, hidden })
+        let mut words = vec![];
+        self.layout.write(batch, &wanted, &mut words);
+        let task = Task {
+            words,
+            hidden: batch.hidden.clone(),
+            rows: batch.rows(),
+            wanted: wanted.len(),
+            last: batch.positions.iter().max().map_or(0, |last| *last as usize),
+            form,
+            logits: wants(Want::Logits),
+            want_hidden: batch.want_hidden,
+        };
+        let model = if batch.hidden.is_some() { self.draft.as_ref() } else { None }.unwrap_or(&self.trunk);
+        let answers = self.devices.run(task, model, probe)?;
+        answered(model, batch, &wanted, answers, form.watched)
     }
+}
+
+impl Devices {
+    /// What each of them answers; `probe` sees every value of a step that is run op by op.
+    fn run(&mut self, task: Task, model: &Model, probe: Option<&mut dyn Probe>) -> Result<Vec<Answer>> {
+        let mut show = probe.map(|probe| {
+            move |shown: Shown| {
+                model.show(shown, probe);
+                Ok(())
+            }
+        });
+        let show = show.as_mut().map(|show| show as &mut dyn FnMut(Shown) -> Result<()>);
+        match self {
+            Devices::One(worker) => Ok(vec![worker.run(&task, show)?]),
+            Devices::Many(group) => group.run(task, show),
+        }
+    }
+}
+
+/// What can be asked of an executor.
+fn limits(d: &Description, plans: &[RankPlan], drafts: bool, options: &CudaOptions) -> Limits {
+    Limits {
+        vocab: d.ops.last().map_or(0, |op| d.values[op.outputs[0]].width),
+        rows: options.rows,
+        blocks: options.blocks,
+        context: options.context,
+        width: plans.first().and_then(|p| p.hidden).map_or(0, |p| p.width),
+        drafts,
+        takes: 0,
+    }
+}
+
+/// The rows' answers, of what all devices have told.
+fn answered(
+    model: &Model,
+    batch: &StepBatch,
+    wanted: &[usize],
+    mut answers: Vec<Answer>,
+    watched: bool,
+) -> Result<StepOutput> {
+    if watched {
+        let hashes: Vec<Vec<u64>> = answers.iter().flat_map(|a| a.told.hashes.iter().cloned()).collect();
+        model.watch.compare(&hashes)?;
+    }
+    let mut rows = vec![RowOutput::Nothing; batch.rows()];
+    for (i, row) in rows.iter_mut().enumerate() {
+        // numbers of ops are positive, what is not spoiled has the largest
+        let first = answers.iter().map(|a| a.told.spoiled[i]).min();
+        let op = first.and_then(|op| usize::try_from(op).ok());
+        if let Some(at) = op.and_then(|op| model.spoiled(op)) {
+            *row = RowOutput::NonFinite { at: at.to_owned() };
+        }
+    }
+    let found: Vec<Vec<Found>> = answers.iter().flat_map(|a| a.found.iter().cloned()).collect();
+    let parts: Vec<Part> = answers.iter_mut().flat_map(|a| std::mem::take(&mut a.logits)).collect();
+    let logits = if parts.is_empty() { vec![] } else { model.whole(model.last(), wanted.len(), parts) };
+    let vocab = model.description.values[model.last()].width;
+    for (n, i) in wanted.iter().enumerate() {
+        if rows[*i] != RowOutput::Nothing {
+            continue;
+        }
+        let best: Vec<Found> = found.iter().map(|rank| rank[n]).collect();
+        rows[*i] = match (batch.wants[*i], merged(&best)) {
+            (Want::Nothing, _) => RowOutput::Nothing,
+            (_, None) => RowOutput::NonFinite { at: model.paths[model.last()].clone() },
+            (Want::Candidates, Some(best)) => best,
+            (Want::Logits, Some(_)) => RowOutput::Logits(logits[n * vocab..][..vocab].to_vec()),
+        };
+    }
+    let hidden = answers.into_iter().next().map_or(vec![], |a| a.hidden);
+    Ok(StepOutput { rows, hidden })
 }
 
 impl Executor for CudaExecutor {
@@ -217,8 +368,8 @@ impl Executor for CudaExecutor {
         if sequences > most {
             return Err(ExecError(format!("a step of {sequences} sequences, at most {most} can be run")));
         }
-        let machine = self.draft.as_mut().filter(|_| batch.hidden.is_some()).unwrap_or(&mut self.trunk);
-        let form = Form { recorded: true, watched: probe.is_none() && machine.watch.begin() };
+        let model = self.draft.as_mut().filter(|_| batch.hidden.is_some()).unwrap_or(&mut self.trunk);
+        let form = Form { recorded: true, watched: probe.is_none() && model.watch.begin() };
         self.run(batch, probe, form).map_err(|e| {
             let why = format!("a step on the GPU failed: {e}");
             self.broken = Some(why.clone());

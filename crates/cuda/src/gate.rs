@@ -28,7 +28,7 @@ pub fn choices(rows: usize, tile: u32, fast: bool) -> Choices {
     let (context, narrow) = (131_072, CudaOptions::NARROW);
     let layout = StepLayout::new(rows, context);
     let ranks = Ranks { wire: Wire::Bf16, check: true };
-    Choices { layout, context, fast, tile, fuse: true, ranks, tier: Tier::Long, narrow }
+    Choices { layout, context, fast, tile, fuse: true, ranks, tier: Tier::Long, narrow, inbox: 0 }
 }
 
 /// The program of a model's first rank of some, of few layers.
@@ -57,7 +57,9 @@ pub fn units() -> Result<BTreeSet<Unit>> {
         let fast = choices(64, 8, true);
         let short = Choices { tier: Tier::Short, tile: 1, ..fast };
         let single = Choices { fuse: false, ..fast };
-        let all = [(1, fast), (1, short), (8, fast), (1, single), (1, choices(64, 8, false))];
+        // each rank on a device of its own, whose peers' part of an inbox holds 64 rows of 12,288 elements
+        let group = Choices { inbox: 98_304, ..short };
+        let all = [(1, fast), (1, short), (8, group), (1, single), (1, choices(64, 8, false))];
         // unfused and exact kernels of the others are of the same kinds
         let some = if WHOLE.contains(&preset) { &all[..] } else { &all[..3] };
         for (ranks, choices) in some {

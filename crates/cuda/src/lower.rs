@@ -66,6 +66,8 @@ pub struct Choices {
     pub tier: Tier,
     /// Values of no more elements are rounded by each block that reads them, wider ones by those that write them.
     pub narrow: usize,
+    /// Where each rank has a device of its own, packets that fit into a peer's part of its inbox; else none.
+    pub inbox: usize,
 }
 
 /// The program of all ranks of a description on one device, op by op.
@@ -103,6 +105,11 @@ pub fn lower(plans: &[RankPlan], choices: Choices) -> Result<Program> {
             hashed += 1;
         }
         lower.program.ends.push(lower.program.calls.len());
+    }
+    ops::exchange::make_even(&mut lower);
+    // what comes last belongs to the last op
+    if let Some(end) = lower.program.ends.last_mut() {
+        *end = lower.program.calls.len();
     }
     Ok(lower.program)
 }

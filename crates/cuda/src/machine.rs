@@ -1,18 +1,19 @@
 //! A description on a device: its ranks' memory, and its programs, one for each tile.
 
 use bytemuck::Zeroable;
-use shardwright_model::exec::{Probe, Ranks, Seen};
-use shardwright_model::op::{Description, Lay};
+use shardwright_model::exec::Ranks;
+use shardwright_model::op::Description;
 use shardwright_model::plan::{Place, RankPlan};
-use shardwright_model::watch::Watch;
 
 use crate::arena::{Arena, Bound, Shared};
 use crate::device::Device;
+use crate::exchange::Late;
 use crate::exec::CudaOptions;
 use crate::found::Found;
 use crate::load::Loader;
 use crate::lower::{Choices, Tier, lower};
 use crate::program::{Program, Scratch};
+use crate::worker::{Part, Shown};
 use crate::{Error, Result};
 
 /// How a step is run.
@@ -28,17 +29,14 @@ pub(crate) struct Form {
 #[derive(Debug)]
 pub(crate) struct Machine {
     description: Description,
-    /// Full names of the values.
-    paths: Vec<String>,
     plans: Vec<RankPlan>,
     arena: Arena,
     /// By the rows that a matrix kernel takes at a time, ascending, and how far steps look back.
     plain: Vec<(usize, Tier, Bound)>,
     /// The same, with hashes of what the ranks must have in common.
     watched: Vec<(usize, Tier, Bound)>,
-    pub(crate) watch: Watch,
     /// Positions up to which a step is of the short tier.
-    pub(crate) kept: usize,
+    kept: usize,
     /// How each op is run by itself, and the program for that once it is wanted.
     single: Choices,
     unfused: Option<Bound>,
@@ -53,7 +51,6 @@ impl Machine {
         loader: &mut Loader<'_>,
         options: &CudaOptions,
     ) -> Result<Machine> {
-        let watch = Watch::new(d, &plans, options.ranks.check);
         let choices = options.choices(&plans);
         let single = Choices { fuse: false, ..choices[choices.len() - 1] };
         let sizes = [options.rows, options.blocks, options.element()];
@@ -63,11 +60,10 @@ impl Machine {
             programs(device, shared, &plans, &arena, &choices.collect::<Vec<_>>(), &options.recorded)
         };
         let plain = made(false)?;
-        let watched = if watch.is_empty() { vec![] } else { made(true)? };
-        let paths = d.values.iter().map(|v| v.path()).collect();
-        let description = d.clone();
-        let kept = Tier::kept(&plans).unwrap_or(usize::MAX);
-        Ok(Machine { description, paths, plans, arena, plain, watched, watch, kept, single, unfused: None })
+        let alone = options.alone || plans.iter().all(|p| p.ranks < 2);
+        let watched = if alone { vec![] } else { made(true)? };
+        let (description, kept) = (d.clone(), Tier::kept(&plans).unwrap_or(usize::MAX));
+        Ok(Machine { description, plans, arena, plain, watched, kept, single, unfused: None })
     }
 
     /// Runs a step of so many rows, whose largest position is `last`.
@@ -84,7 +80,7 @@ impl Machine {
         device: &mut dyn Device,
         shared: &mut Shared,
         [rows, wanted]: [usize; 2],
-        probe: &mut dyn Probe,
+        show: &mut dyn FnMut(Shown) -> Result<()>,
     ) -> Result<()> {
         if self.unfused.is_none() {
             let program = lower(&self.plans, self.single)?;
@@ -94,45 +90,21 @@ impl Machine {
         let Some(program) = &self.unfused else { return Ok(()) };
         for (at, op) in self.description.ops.iter().enumerate() {
             program.run_op(device, at, rows as u32)?;
-            let count = if at + 1 == self.description.ops.len() { wanted } else { rows };
-            for (j, v) in op.outputs.iter().enumerate() {
-                let value = &self.description.values[*v];
-                let data = self.whole(device, count, [value.width, at, j], value.lay)?;
-                probe.see(&Seen {
-                    path: &self.paths[*v],
-                    layer: value.layer,
-                    op: op.kind.name(),
-                    width: value.width,
-                    data: &data,
-                });
+            let rows = if at + 1 == self.description.ops.len() { wanted } else { rows };
+            for j in 0..op.outputs.len() {
+                show(Shown { at: [at, j], rows, parts: self.parts(device, rows, [at, j])? })?;
             }
         }
         Ok(())
     }
 
-    /// Output `j` of op `at`, of `width` elements a row, joined or added from the ranks.
-    fn whole(
-        &self,
-        device: &mut dyn Device,
-        count: usize,
-        [width, at, j]: [usize; 3],
-        lay: Lay,
-    ) -> Result<Vec<f32>> {
-        let mut whole = vec![0f32; count * width];
-        for (rank, plan) in self.plans.iter().enumerate() {
-            let place = &plan.ops[at].outputs[j];
-            let part = self.part(device, rank, place, count)?;
-            match lay {
-                Lay::Full if rank > 0 => {}
-                Lay::Full => whole = part,
-                Lay::Partial => whole.iter_mut().zip(part).for_each(|(sum, x)| *sum += x),
-                Lay::Split { .. } => {
-                    let rows = whole.chunks_exact_mut(width).zip(part.chunks_exact(place.width.max(1)));
-                    rows.for_each(|(whole, part)| whole[place.start..][..place.width].copy_from_slice(part));
-                }
-            }
-        }
-        Ok(whole)
+    /// What each rank has of output `j` of op `at`.
+    fn parts(&self, device: &mut dyn Device, rows: usize, [at, j]: [usize; 2]) -> Result<Vec<Part>> {
+        let mut part = |(rank, plan): (usize, &RankPlan)| {
+            let place = plan.ops[at].outputs[j];
+            Ok((place, self.part(device, rank, &place, rows)?))
+        };
+        self.plans.iter().enumerate().map(&mut part).collect()
     }
 
     fn part(&self, device: &mut dyn Device, rank: usize, place: &Place, count: usize) -> Result<Vec<f32>> {
@@ -141,11 +113,9 @@ impl Machine {
         Ok(part)
     }
 
-    /// The logits of the rows that were wanted, row by row.
-    pub(crate) fn logits(&self, device: &mut dyn Device, wanted: usize) -> Result<Vec<f32>> {
-        let at = self.description.ops.len() - 1;
-        let value = &self.description.values[self.description.ops[at].outputs[0]];
-        self.whole(device, wanted, [value.width, at, 0], value.lay)
+    /// The logits of the rows that were wanted.
+    pub(crate) fn logits(&self, device: &mut dyn Device, wanted: usize) -> Result<Vec<Part>> {
+        self.parts(device, wanted, [self.description.ops.len() - 1, 0])
     }
 
     /// The best logits of the rows that were wanted, by rank.
@@ -164,24 +134,16 @@ impl Machine {
         found.collect()
     }
 
-    /// Vocabulary rows.
-    pub(crate) fn vocab(&self) -> usize {
-        self.description.ops.last().map_or(0, |op| self.description.values[op.outputs[0]].width)
-    }
-
     /// The stream after the final norm.
     pub(crate) fn hidden(&self, device: &mut dyn Device, rows: usize) -> Result<Vec<f32>> {
         self.plans[0].hidden.as_ref().map_or(Ok(vec![]), |place| self.part(device, 0, place, rows))
     }
 
-    /// The name of what op `op` reads.
-    pub(crate) fn spoiled(&self, op: usize) -> Option<&str> {
-        self.description.ops.get(op).map(|op| self.paths[op.inputs[0]].as_str())
-    }
-
-    /// The name of the logits.
-    pub(crate) fn last(&self) -> &str {
-        self.description.ops.last().map_or("", |op| self.paths[op.outputs[0]].as_str())
+    /// What to say of peers that have not come.
+    pub(crate) fn missed(&self, late: &Late) -> Error {
+        let op = self.description.ops.get(late.op);
+        let path = op.map_or(String::new(), |op| self.description.values[op.outputs[0]].path());
+        Error::Late { op: late.op, rank: self.plans[0].rank, path, missing: late.ranks.clone() }
     }
 }
 

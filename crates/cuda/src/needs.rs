@@ -38,6 +38,7 @@ impl Needs {
             let line: usize = plan.caches.iter().map(|c| c.width).sum();
             needs.cache += (line * options.blocks * BLOCK * options.element()) as u64;
             needs.working += (plan.slots.iter().sum::<usize>() * options.rows * 4) as u64;
+            needs.working += (2 * plan.ranks * options.inbox(plans) * 16) as u64;
         }
         let mut scratch = BTreeMap::new();
         for choices in options.choices(plans) {

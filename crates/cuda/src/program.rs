@@ -25,6 +25,8 @@ pub enum Scratch {
     Between(&'static str, usize),
     /// How many blocks of a launch have arrived. Zero before and after.
     Arrived,
+    /// What is exchanged so that a step has an even number of exchanges: zeros.
+    Nothing,
     /// The best logits of parts of the vocabulary.
     Candidates,
     /// The best logits of a rank's whole part.
@@ -72,6 +74,12 @@ pub enum Slot {
         /// The point's place among them.
         point: usize,
     },
+    /// Of the two slots of this rank's inbox, one.
+    Inbox(usize),
+    /// This rank's part of that slot of each peer's inbox, a list of addresses that begins with the peer after it.
+    Peers(usize),
+    /// How long is waited for peers, and where it is told that one has not come.
+    Wait,
     /// Memory within the step.
     Scratch(Scratch),
     /// Numbers known when the program was made.
@@ -127,6 +135,8 @@ pub struct Program {
     pub scratch: BTreeMap<Scratch, usize>,
     /// Numbers known beforehand.
     pub constants: Vec<Vec<u8>>,
+    /// Sums over devices: an even number.
+    pub exchanges: usize,
 }
 
 impl Program {

@@ -551,6 +551,7 @@ impl Opened {
             ranks: args.ranks(),
             narrow: CudaOptions::NARROW,
             alone: self.alone.is_some(),
+            patience: CudaOptions::PATIENCE,
         })
     }
 }

@@ -79,6 +79,7 @@ fn on_gpu(reader: &Arc<Reader>, options: Options, ranks: usize, fast: bool) -> O
         ranks: Ranks::default(),
         narrow: CudaOptions::NARROW,
         alone: false,
+        patience: CudaOptions::PATIENCE,
     };
     Some(CudaExecutor::new(Box::new(gpu), reader, (&trunk, plans), None, &size, &mut |_| {}).unwrap())
 }

@@ -3,6 +3,7 @@
 pub(crate) mod attend_gqa;
 pub(crate) mod attend_mla;
 pub(crate) mod embed;
+pub(crate) mod exchange;
 pub(crate) mod experts;
 pub(crate) mod index;
 pub(crate) mod linear;

@@ -3,6 +3,7 @@
 use shardwright_model::op::Kind;
 use shardwright_model::plan::LocalOp;
 
+use super::exchange;
 use crate::fuse::Block;
 use crate::lower::Lower;
 use crate::program::{Axis, Slot};
@@ -12,7 +13,8 @@ const EACH: usize = 2;
 const BLOCK: usize = 1024;
 
 pub(crate) fn rms(l: &mut Lower<'_>, width: usize, eps: f32) {
-    if l.choices.fuse && l.plans.len() == 1 && may_wait(l) && Stream::of(l, l.at).free {
+    if l.choices.fuse && l.plans.len() == 1 && l.choices.inbox == 0 && may_wait(l) && Stream::of(l, l.at).free
+    {
         l.waiting = Some(l.at);
         return;
     }
@@ -114,15 +116,21 @@ fn launch(l: &mut Lower<'_>, op: usize, Moments { width, eps, rms }: Moments) {
     let unit = l.unit("norm").int("WIDTH", width).int("RUNS", whole / width).float("EPS", eps);
     let unit = unit.int("RMS", u8::from(rms)).int("ADDENDS", addends.len()).int("ROUND", u8::from(round));
     let block = width.div_ceil(EACH).next_power_of_two().clamp(128, BLOCK) as u32;
-    let shares = if width == whole && free { width.div_ceil(block as usize) } else { 1 };
-    let unit = unit.int("BLOCK", block).int("SHARES", shares);
+    // a sum over devices is received by one block
+    let receives = l.choices.inbox > 0 && !addends.is_empty();
+    let shares = if width == whole && free && !receives { width.div_ceil(block as usize) } else { 1 };
+    let mut unit = unit.int("BLOCK", block).int("SHARES", shares).int("RECEIVE", u8::from(receives));
+    let mut inbox = [Slot::None, Slot::None];
+    if receives {
+        unit = exchange::grouped(unit, l);
+        inbox = exchange::push(l, &addends[1..], width);
+    }
     let bias = if rms { Slot::None } else { l.weight_of(op, 1) };
     let number = l.number(op);
     let mut args = vec![Slot::Step, x, l.weight_of(op, 0), bias, y, Slot::Spoiled, number];
     args.extend((0..3).map(|i| addends.get(i).cloned().unwrap_or(Slot::None)));
     args.extend(if round { l.room(&to) } else { [Slot::None, Slot::None] });
-    // nothing is received
-    args.extend([Slot::None, Slot::None]);
+    args.extend(inbox);
     let blocks = Axis::Blocks((whole / width * shares) as u32);
     l.call(unit, [blocks, Axis::Blocks(1), Axis::Rows(1)], block, args);
 }

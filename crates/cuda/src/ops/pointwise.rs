@@ -2,6 +2,7 @@
 
 use shardwright_model::exec::Wire;
 
+use super::exchange;
 use crate::lower::Lower;
 use crate::program::Slot;
 
@@ -28,6 +29,9 @@ fn pointwise(l: &mut Lower<'_>, what: &'static str, a: Slot, b: Slot) {
 
 /// The ranks' summands in rank order, to every rank; of one rank, a copy.
 pub(crate) fn sum(l: &mut Lower<'_>) {
+    if l.choices.inbox > 0 {
+        return exchange::sum(l);
+    }
     if let [_] = l.plans {
         return copy(l, l.input(0));
     }

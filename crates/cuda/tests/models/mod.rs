@@ -27,6 +27,7 @@ pub(crate) fn exact() -> CudaOptions {
         ranks: Ranks::default(),
         narrow: CudaOptions::NARROW,
         alone: false,
+        patience: CudaOptions::PATIENCE,
     }
 }
 
@@ -52,10 +53,20 @@ pub(crate) fn tried(
     ranks: usize,
     options: &CudaOptions,
 ) -> Result<CudaExecutor> {
+    on(vec![device], path, ranks, options)
+}
+
+/// The same over several devices, one for each rank.
+pub(crate) fn on(
+    devices: Vec<Box<dyn Device>>,
+    path: &Path,
+    ranks: usize,
+    options: &CudaOptions,
+) -> Result<CudaExecutor> {
     let file = Arc::new(Reader::open(path).unwrap());
     let (trunk, draft) = described(&file, PLAIN.options);
     let cut = |d: &Description| -> Vec<RankPlan> { plan(d, &|n| file.tensor(n), ranks).unwrap() };
     let (trunk_plans, draft_plans) = (cut(&trunk), draft.as_ref().map(cut));
     let draft = draft.as_ref().zip(draft_plans);
-    CudaExecutor::new(device, &file, (&trunk, trunk_plans), draft, options, &mut |_| {})
+    CudaExecutor::over(devices, &file, (&trunk, trunk_plans), draft, options, &mut |_| {})
 }

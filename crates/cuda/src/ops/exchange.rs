@@ -1,0 +1,71 @@
+//! The sum over ranks that have a device each: every rank pushes what it adds into the others' inboxes (kernels/exchange.cu).
+
+use shardwright_model::exec::Wire;
+
+use crate::lower::Lower;
+use crate::program::{Axis, Scratch, Slot};
+use crate::unit::Unit;
+
+/// A launch's blocks must fit on a device at once, beside whatever else runs there.
+const BLOCKS: usize = 48;
+const BLOCK: u32 = 128;
+
+/// Elements of a packet.
+pub(crate) fn packet(wire: Wire) -> usize {
+    match wire {
+        Wire::F32 => 4,
+        Wire::Bf16 => 8,
+    }
+}
+
+/// The whole sum.
+pub(crate) fn sum(l: &mut Lower<'_>) {
+    let (from, to) = (l.input(0), l.output(0));
+    let width = l.local().outputs[0].width;
+    exchange(l, &[from], to, width, true);
+}
+
+/// This rank's part of a sum that a norm receives: the inbox, and how it waits.
+pub(crate) fn push(l: &mut Lower<'_>, summand: &[Slot], width: usize) -> [Slot; 2] {
+    let slot = l.program.exchanges % 2;
+    exchange(l, summand, Slot::None, width, false);
+    [Slot::Inbox(slot), Slot::Wait]
+}
+
+/// A step has an even number of exchanges, so that each has the same one of the two slots in every step.
+pub(crate) fn make_even(l: &mut Lower<'_>) {
+    if !l.program.exchanges.is_multiple_of(2) {
+        let width = packet(l.choices.ranks.wire);
+        let bytes = l.rows() * width * 4;
+        let nothing = l.program.scratch(Scratch::Nothing, bytes);
+        exchange(l, std::slice::from_ref(&nothing), nothing.clone(), width, true);
+    }
+}
+
+fn exchange(l: &mut Lower<'_>, summand: &[Slot], to: Slot, width: usize, receive: bool) {
+    let slot = l.program.exchanges % 2;
+    l.program.exchanges += 1;
+    let unit = l.unit("exchange").int("WIDTH", width).int("ADDENDS", summand.len());
+    let unit =
+        unit.int("RECEIVE", u8::from(receive)).int("LEGS", 1).int("BLOCKS", BLOCKS).int("BLOCK", BLOCK);
+    let unit = grouped(unit, l);
+    let second = summand.get(1).cloned().unwrap_or(Slot::None);
+    let number = l.number(l.at);
+    let args = vec![
+        Slot::Step,
+        summand[0].clone(),
+        second,
+        to,
+        Slot::Peers(slot),
+        Slot::Inbox(slot),
+        Slot::Wait,
+        number,
+    ];
+    l.call(unit, [Axis::Blocks(BLOCKS as u32), Axis::Blocks(1), Axis::Blocks(1)], BLOCK, args);
+}
+
+/// What a kernel must know of the group.
+pub(crate) fn grouped(unit: Unit, l: &Lower<'_>) -> Unit {
+    let bf16 = u8::from(l.choices.ranks.wire == Wire::Bf16);
+    unit.int("RANKS", l.plans[l.rank].ranks).int("BF16", bf16).int("CAPACITY", l.choices.inbox)
+}

@@ -1,0 +1,143 @@
+//! What one device does of a step: all ranks of a model, or the one that has it for itself.
+
+use std::sync::Arc;
+
+use shardwright_gguf::Reader;
+use shardwright_model::op::Description;
+use shardwright_model::plan::{Place, RankPlan};
+
+use crate::arena::Shared;
+use crate::device::Device;
+use crate::exchange::Exchange;
+use crate::exec::CudaOptions;
+use crate::found::Found;
+use crate::load::Loader;
+use crate::machine::{Form, Machine};
+use crate::report::Told;
+use crate::step::StepLayout;
+use crate::{Error, Result};
+
+/// A description and some of its rank plans.
+pub(crate) type Cut<'a> = (&'a Description, Vec<RankPlan>);
+
+/// Tells everybody where this rank's inbox lies, and where theirs lie.
+pub(crate) type Meet<'a> = &'a mut dyn FnMut(u64) -> Result<Vec<u64>>;
+
+/// A device with what it holds.
+pub(crate) struct Worker {
+    device: Box<dyn Device>,
+    shared: Shared,
+    trunk: Machine,
+    draft: Option<Machine>,
+}
+
+/// A step, as every device is given it.
+pub(crate) struct Task {
+    /// Its numbers as kernels see them.
+    pub(crate) words: Vec<u32>,
+    pub(crate) hidden: Option<Vec<f32>>,
+    pub(crate) rows: usize,
+    /// Rows that want an answer.
+    pub(crate) wanted: usize,
+    /// The largest position.
+    pub(crate) last: usize,
+    pub(crate) form: Form,
+    pub(crate) logits: bool,
+    pub(crate) want_hidden: bool,
+}
+
+/// A rank's part of a value.
+pub(crate) type Part = (Place, Vec<f32>);
+
+/// What came of a step here.
+pub(crate) struct Answer {
+    pub(crate) told: Told,
+    /// The best logits of the wanted rows, by rank.
+    pub(crate) found: Vec<Vec<Found>>,
+    pub(crate) logits: Vec<Part>,
+    pub(crate) hidden: Vec<f32>,
+}
+
+/// What an op has made: the op, which of its outputs, its rows, and the ranks' parts.
+pub(crate) struct Shown {
+    pub(crate) at: [usize; 2],
+    pub(crate) rows: usize,
+    pub(crate) parts: Vec<Part>,
+}
+
+impl Worker {
+    /// Loads the plans and records steps. `points`: most values that are watched in a step.
+    pub(crate) fn new(
+        mut device: Box<dyn Device>,
+        file: &Arc<Reader>,
+        (trunk, draft): (Cut<'_>, Option<Cut<'_>>),
+        options: &CudaOptions,
+        points: usize,
+        meet: Meet<'_>,
+        watch: &mut dyn FnMut(u64),
+    ) -> Result<Worker> {
+        let device_ref = &mut *device;
+        let layout = StepLayout::new(options.rows, options.context);
+        let first = trunk.1.first().ok_or(Error::Zero("rank"))?;
+        let width = first.hidden.map_or(0, |p| p.width);
+        let mut shared = Shared::new(device_ref, layout, width, [trunk.1.len(), points])?;
+        let inbox = options.inbox(&trunk.1);
+        if draft.as_ref().is_some_and(|d| options.inbox(&d.1) != inbox) {
+            return Err(Error::Plan("the next-token layer adds up other widths than the trunk".into()));
+        }
+        if inbox > 0 {
+            let exchange = Exchange::new(device_ref, [first.rank, first.ranks], inbox)?;
+            let inboxes = meet(exchange.inbox(0))?;
+            exchange.meet(device_ref, &inboxes)?;
+            exchange.patience(device_ref, options.patience[0])?;
+            shared.exchange = Some(exchange);
+        }
+        let mut loader = Loader::new(file, options.dummy, watch);
+        let mut machine =
+            |(d, plans): Cut<'_>| Machine::new(device_ref, &mut shared, d, plans, &mut loader, options);
+        let (trunk, draft) = (machine(trunk)?, draft.map(machine).transpose()?);
+        loader.check(&mut *device)?;
+        Ok(Worker { device, shared, trunk, draft })
+    }
+
+    /// Gives peers less time than at the start.
+    pub(crate) fn started(&mut self, options: &CudaOptions) -> Result<()> {
+        match &self.shared.exchange {
+            Some(exchange) => exchange.patience(&mut *self.device, options.patience[1]),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs a step; `show` gets every value of one that is run op by op.
+    pub(crate) fn run(
+        &mut self,
+        task: &Task,
+        show: Option<&mut dyn FnMut(Shown) -> Result<()>>,
+    ) -> Result<Answer> {
+        let Task { rows, wanted, last, form, .. } = *task;
+        let device = &mut *self.device;
+        device.upload(self.shared.step, bytemuck::cast_slice(&task.words))?;
+        self.shared.report.clear(device, rows, form.watched)?;
+        if let Some(hidden) = &task.hidden {
+            device.upload(self.shared.hidden, bytemuck::cast_slice(hidden))?;
+        }
+        let machine = match (&task.hidden, &mut self.draft) {
+            (Some(_), Some(draft)) => draft,
+            _ => &mut self.trunk,
+        };
+        match show {
+            None => machine.run(device, [rows, last], form)?,
+            Some(show) => machine.show(device, &mut self.shared, [rows, wanted], show)?,
+        }
+        let told = self.shared.report.read(device, rows, form.watched)?;
+        if let Some(late) = self.shared.exchange.and_then(|exchange| exchange.late(device)) {
+            return Err(machine.missed(&late));
+        }
+        Ok(Answer {
+            told,
+            found: machine.found(device, &self.shared, wanted)?,
+            logits: if task.logits { machine.logits(device, wanted)? } else { vec![] },
+            hidden: if task.want_hidden { machine.hidden(device, rows)? } else { vec![] },
+        })
+    }
+}

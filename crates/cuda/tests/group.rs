@@ -1,0 +1,201 @@
+//! Ranks that have a device each, here an emulator: the same bits as ranks that share one, and an end for all when one ends.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "../../cpu/tests/common/mod.rs"]
+mod common;
+mod emulator;
+mod models;
+
+use std::time::{Duration, Instant};
+
+use common::*;
+use emulator::Emulator;
+use models::{exact, fast, on};
+use shardwright_cuda::device::{Device, Kernel, Launch, Recording};
+use shardwright_cuda::unit::Unit;
+use shardwright_cuda::{CudaExecutor, CudaOptions, Error, Result};
+use shardwright_model::exec::{Executor, Ranks, Want, Wire};
+
+/// An emulator for each rank.
+fn devices(count: usize) -> Option<Vec<Box<dyn Device>>> {
+    (0..count).map(|_| Emulator::new().map(|e| Box::new(e) as Box<dyn Device>)).collect()
+}
+
+fn opened(name: &str, ranks: usize, count: usize, options: &CudaOptions) -> Option<CudaExecutor> {
+    Some(on(devices(count)?, &files(name)[0], ranks, options).unwrap())
+}
+
+/// Logits and hidden rows of steps of several rows, of one, and of one that a recording runs.
+fn steps(exec: &mut CudaExecutor, ids: &[u32]) -> Vec<u32> {
+    let mut all = vec![];
+    for (from, to, at) in [(0, 5, 0), (5, 6, 5), (6, 8, 60), (8, 9, 62)] {
+        let mut batch = step_of(&[(&ids[from..to], at, &TABLE)], Want::Logits);
+        batch.want_hidden = true;
+        let out = exec.step(&batch).unwrap();
+        all.extend(logits(&out).concat());
+        all.extend(&out.hidden);
+    }
+    all.iter().map(|v| v.to_bits()).collect()
+}
+
+#[test]
+fn devices_give_the_bits_of_virtual_ranks() {
+    let both = [Wire::F32, Wire::Bf16];
+    for (name, ranks, options, wires) in [
+        ("glm-dsa-tp8-kq", 2, fast(), &both[..]),
+        ("glm-dsa-tp8-kq", 4, exact(), &both[1..]),
+        ("deepseek2-v3-f32", 3, exact(), &both[..1]),
+    ] {
+        let ids = Gold::open(&format!("golden/{name}.npz")).unwrap().ids(0);
+        for wire in wires {
+            let options = CudaOptions { ranks: Ranks { wire: *wire, check: true }, ..options.clone() };
+            let Some(mut shared) = opened(name, ranks, 1, &options) else { return };
+            let Some(mut own) = opened(name, ranks, ranks, &options) else { return };
+            assert!(steps(&mut own, &ids) == steps(&mut shared, &ids), "{name} over {ranks}, {wire:?}");
+        }
+    }
+}
+
+#[test]
+fn every_value_is_that_of_virtual_ranks() {
+    let name = "glm-dsa-tp8-kq";
+    let ids = Gold::open(&format!("golden/{name}.npz")).unwrap().ids(0);
+    let seen = |count| {
+        let mut taps = Taps::default();
+        let mut exec = opened(name, 2, count, &exact())?;
+        let batch = step_of(&[(&ids[..3], 0, &TABLE)], Want::Logits);
+        exec.step_probed(&batch, Some(&mut taps)).unwrap();
+        // and a step of the other kind still finds its slots
+        exec.step(&batch).unwrap();
+        Some(taps.0)
+    };
+    let (Some(shared), Some(own)) = (seen(1), seen(2)) else { return };
+    assert!(!own.is_empty());
+    assert_eq!(shared.keys().collect::<Vec<_>>(), own.keys().collect::<Vec<_>>());
+    for (path, (_, want)) in &shared {
+        let same = want.iter().zip(&own[path].1).all(|(w, o)| w.to_bits() == o.to_bits());
+        assert!(same && want.len() == own[path].1.len(), "{path}");
+    }
+}
+
+/// How a device ends.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Error,
+    Panic,
+    /// It does nothing any more, and says that all is well.
+    Silence,
+    /// So long.
+    Sleep(Duration),
+}
+
+/// An emulator that ends when so many steps have been given to it.
+struct Ending {
+    inner: Emulator,
+    left: usize,
+    end: End,
+}
+
+impl Ending {
+    fn is_over(&mut self) -> Result<bool> {
+        self.left = self.left.saturating_sub(1);
+        match self.end {
+            _ if self.left > 0 => Ok(false),
+            End::Error => Err(Error::Driver("the card has fallen off the bus".into())),
+            End::Panic => panic!("a fault of the program"),
+            End::Silence => Ok(true),
+            End::Sleep(time) => {
+                std::thread::sleep(time);
+                Ok(false)
+            }
+        }
+    }
+}
+
+impl Device for Ending {
+    fn multiprocessors(&self) -> u32 {
+        self.inner.multiprocessors()
+    }
+
+    fn alloc(&mut self, bytes: usize) -> Result<u64> {
+        self.inner.alloc(bytes)
+    }
+
+    fn inbox(&mut self, bytes: usize) -> Result<u64> {
+        self.inner.inbox(bytes)
+    }
+
+    fn pinned(&mut self, bytes: usize) -> Result<u64> {
+        self.inner.pinned(bytes)
+    }
+
+    fn glance(&self, from: u64, out: &mut [u32]) {
+        self.inner.glance(from, out);
+    }
+
+    fn upload(&mut self, to: u64, data: &[u8]) -> Result<()> {
+        self.inner.upload(to, data)
+    }
+
+    fn repeat(&mut self, to: u64, pattern: &[u8], bytes: usize) -> Result<()> {
+        self.inner.repeat(to, pattern, bytes)
+    }
+
+    fn download(&mut self, from: u64, out: &mut [u8]) -> Result<()> {
+        self.inner.download(from, out)
+    }
+
+    fn load(&mut self, units: &[Unit]) -> Result<Vec<Kernel>> {
+        self.inner.load(units)
+    }
+
+    fn launch(&mut self, launch: &Launch) -> Result<()> {
+        self.inner.launch(launch)
+    }
+
+    fn record(&mut self, launches: &[Launch]) -> Result<Recording> {
+        self.inner.record(launches)
+    }
+
+    fn replay(&mut self, recording: Recording) -> Result<()> {
+        if self.is_over()? { Ok(()) } else { self.inner.replay(recording) }
+    }
+}
+
+/// Recordings that are replayed at the start: one of two rows, looking back nowhere and far, of trunk and next-token layer.
+const AT_START: usize = 3;
+
+#[test]
+fn a_rank_that_ends_is_named_within_two_seconds() {
+    let cases = [
+        (End::Error, "the card has fallen off the bus"),
+        (End::Panic, "rank 1 is gone: its thread has panicked: a fault of the program"),
+        (End::Silence, "rank 0 has waited in vain at `blk.0"),
+        (End::Sleep(Duration::from_millis(1500)), "for what rank 1 add"),
+    ];
+    for (end, says) in cases {
+        let Some(inner) = Emulator::new() else { return };
+        let mut all = devices(1).unwrap();
+        all.push(Box::new(Ending { inner, left: AT_START + 4, end }));
+        let mut exec = on(all, &files("llama-f32")[0], 2, &exact()).unwrap();
+        let (begun, mut why) = (Instant::now(), String::new());
+        for at in 0..6 {
+            if let Err(e) = exec.step(&step_of(&[(&[5], at, &TABLE)], Want::Candidates)) {
+                why = e.0;
+                break;
+            }
+        }
+        println!("{end:?} after {:?}: {why}", begun.elapsed());
+        assert!(why.contains(says), "{end:?}: {why}");
+        assert!(begun.elapsed() < Duration::from_secs(2), "{end:?}: {:?}", begun.elapsed());
+        // it stays broken, and says so at once
+        assert!(exec.step(&step_of(&[(&[5], 9, &TABLE)], Want::Candidates)).is_err());
+    }
+}
+
+#[test]
+fn devices_are_as_many_as_ranks() {
+    let Some(two) = devices(2) else { return };
+    let why = on(two, &files("glm-dsa-tp8-kq")[0], 4, &exact()).unwrap_err().to_string();
+    assert!(why.contains("4 ranks on 2 devices"), "{why}");
+}
