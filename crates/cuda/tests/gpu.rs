@@ -9,9 +9,9 @@ mod models;
 use std::sync::{Arc, LazyLock};
 
 use common::*;
-use models::{exact, fast, open};
+use models::{exact, fast, on, open, steps};
 use shardwright_cuda::device::Device;
-use shardwright_cuda::driver::Gpu;
+use shardwright_cuda::driver::{Gpu, Way};
 use shardwright_cuda::jit::Jit;
 use shardwright_cuda::nvrtc::Nvrtc;
 use shardwright_cuda::{CudaExecutor, CudaOptions};
@@ -140,6 +140,32 @@ fn gpu_recorded_steps_have_the_bits_of_launched_ones() {
                     let off = first.iter().zip(&found).filter(|(a, b)| a != b).count();
                     assert_eq!(off, 0, "{name}, step {n}: {options:?}");
                 }
+            }
+        }
+    }
+}
+
+/// A rank on each of several GPUs, by their own memory and through the host's.
+#[test]
+fn gpu_devices_give_the_bits_of_virtual_ranks() {
+    let Some(jit) = JIT.clone() else { return };
+    let there = Gpu::list().unwrap().len();
+    if there < 2 {
+        eprintln!("SKIPPED: this takes two GPUs, and there is one");
+        return;
+    }
+    for (name, gold) in goldens() {
+        let path = &files(&name)[0];
+        for ranks in legal(path).into_iter().filter(|n| (2..=there).contains(n)) {
+            for (wire, way) in [(Wire::F32, Way::Best), (Wire::Bf16, Way::Best), (Wire::Bf16, Way::Host)] {
+                let options = CudaOptions { ranks: Ranks { wire, check: true }, ..fast() };
+                let Some(mut shared) = on_gpu(&name, ranks, &options) else { return };
+                let gpus = Gpu::group(&(0..ranks).collect::<Vec<_>>(), &jit, way).unwrap();
+                let gpus = gpus.into_iter().map(|gpu| Box::new(gpu) as Box<dyn Device>).collect();
+                let mut own = on(gpus, path, ranks, &options).unwrap();
+                let what = format!("{name} over {ranks}, {wire:?}, {way:?}");
+                assert!(steps(&mut own, &gold.ids(0)) == steps(&mut shared, &gold.ids(0)), "{what}");
+                println!("{what}");
             }
         }
     }

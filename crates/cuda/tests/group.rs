@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use emulator::Emulator;
-use models::{exact, fast, on};
+use models::{exact, fast, on, steps};
 use shardwright_cuda::device::{Device, Kernel, Launch, Recording};
 use shardwright_cuda::unit::Unit;
 use shardwright_cuda::{CudaExecutor, CudaOptions, Error, Result};
@@ -23,19 +23,6 @@ fn devices(count: usize) -> Option<Vec<Box<dyn Device>>> {
 
 fn opened(name: &str, ranks: usize, count: usize, options: &CudaOptions) -> Option<CudaExecutor> {
     Some(on(devices(count)?, &files(name)[0], ranks, options).unwrap())
-}
-
-/// Logits and hidden rows of steps of several rows, of one, and of one that a recording runs.
-fn steps(exec: &mut CudaExecutor, ids: &[u32]) -> Vec<u32> {
-    let mut all = vec![];
-    for (from, to, at) in [(0, 5, 0), (5, 6, 5), (6, 8, 60), (8, 9, 62)] {
-        let mut batch = step_of(&[(&ids[from..to], at, &TABLE)], Want::Logits);
-        batch.want_hidden = true;
-        let out = exec.step(&batch).unwrap();
-        all.extend(logits(&out).concat());
-        all.extend(&out.hidden);
-    }
-    all.iter().map(|v| v.to_bits()).collect()
 }
 
 #[test]

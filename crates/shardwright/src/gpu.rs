@@ -2,8 +2,9 @@
 
 use crate::progress::Progress;
 use crate::table::bytes;
-use anyhow::{Context, bail};
-use shardwright_cuda::driver::Gpu;
+use anyhow::bail;
+use shardwright_cuda::device::Device;
+use shardwright_cuda::driver::{Gpu, Way};
 use shardwright_cuda::jit::Jit;
 use shardwright_cuda::nvrtc::Nvrtc;
 use shardwright_cuda::{CudaExecutor, CudaOptions, Needs};
@@ -28,40 +29,79 @@ pub(crate) fn found() -> bool {
     }
 }
 
-/// What runs the plans' steps on GPU `index`, after seeing that they fit.
+/// How many GPUs there are.
+pub(crate) fn count() -> usize {
+    Gpu::list().map_or(0, |all| all.len())
+}
+
+/// The GPUs on which so many ranks run: those that were named, or the first ones, one for each rank, or if there are not as many,
+/// the first one for all ranks.
+pub(crate) fn chosen(named: &[u32], ranks: usize) -> anyhow::Result<Vec<usize>> {
+    let there = if named.is_empty() { Gpu::list()?.len() } else { 0 };
+    choose(named, ranks, there)
+}
+
+fn choose(named: &[u32], ranks: usize, there: usize) -> anyhow::Result<Vec<usize>> {
+    match named {
+        [] if there >= ranks => Ok((0..ranks).collect()),
+        [] => {
+            log::warn!("{ranks} ranks, but {there} GPU: all ranks run on GPU 0, one after the other");
+            Ok(vec![0])
+        }
+        [one] => Ok(vec![*one as usize]),
+        all if all.len() == ranks => Ok(all.iter().map(|n| *n as usize).collect()),
+        all => bail!("`--device` names {} GPUs for {ranks} ranks; `--tp {0}` has one for each", all.len()),
+    }
+}
+
+/// What runs the plans' steps on these GPUs, a rank on each or all on one, after seeing that they fit.
 pub(crate) fn executor(
-    index: usize,
+    indices: &[usize],
     file: &Arc<Reader>,
     trunk: (&Description, Vec<RankPlan>),
     options: &CudaOptions,
     check_memory: bool,
 ) -> anyhow::Result<Box<dyn Executor>> {
-    let gpu = open(index)?;
-    let needs = Needs::of(&trunk.1, options)?;
-    let free = gpu.free_memory()?;
-    log::info!("{}: {}", gpu.info().name, told(&needs));
-    if check_memory && needs.total() > free {
-        bail!(
-            "not enough memory on GPU {index} ({}): {} needed ({}), {} free; ask for a shorter context with `-c`, or go \
-             on anyway with `--no-memory-check`",
-            gpu.info().name,
-            bytes(needs.total()),
-            told(&needs),
-            bytes(free)
-        );
+    let gpus = open(indices)?;
+    let mut weights = 0;
+    for (n, gpu) in gpus.iter().enumerate() {
+        let plans = if gpus.len() > 1 { &trunk.1[n..=n] } else { &trunk.1[..] };
+        let needs = Needs::of(plans, options)?;
+        log::info!("GPU {} ({}): {}", gpu.info().index, gpu.info().name, told(&needs));
+        if check_memory {
+            fits(gpu, &needs)?;
+        }
+        weights += needs.weights;
     }
     let megabytes = |bytes: u64| (bytes / 1_000_000) as usize;
-    let mut progress = Progress::new("loading (MB)", megabytes(needs.weights));
+    let mut progress = Progress::new("loading (MB)", megabytes(weights));
     let mut done = 0;
     let mut watch = |bytes: u64| {
         done += bytes;
         progress.at(megabytes(done));
     };
-    Ok(Box::new(CudaExecutor::new(Box::new(gpu), file, trunk, None, options, &mut watch)?))
+    let gpus = gpus.into_iter().map(|gpu| Box::new(gpu) as Box<dyn Device>).collect();
+    Ok(Box::new(CudaExecutor::over(gpus, file, trunk, None, options, &mut watch)?))
 }
 
-/// The GPU, with a compiler that tells how far it is.
-pub(crate) fn open(index: usize) -> anyhow::Result<Gpu> {
+fn fits(gpu: &Gpu, needs: &Needs) -> anyhow::Result<()> {
+    let free = gpu.free_memory()?;
+    if needs.total() > free {
+        bail!(
+            "not enough memory on GPU {} ({}): {} needed ({}), {} free; ask for a shorter context with `-c`, cut the model \
+             over more GPUs with `--tp`, or go on anyway with `--no-memory-check`",
+            gpu.info().index,
+            gpu.info().name,
+            bytes(needs.total()),
+            told(needs),
+            bytes(free)
+        );
+    }
+    Ok(())
+}
+
+/// The GPUs as one group, with a compiler that tells how far it is.
+pub(crate) fn open(indices: &[usize]) -> anyhow::Result<Vec<Gpu>> {
     let bar = Mutex::new(None::<Progress>);
     let progress = move |done: usize, all: usize| {
         let mut bar = bar.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,10 +113,32 @@ pub(crate) fn open(index: usize) -> anyhow::Result<Gpu> {
     // without a driver there is no use in a compiler
     Gpu::list()?;
     let jit = Arc::new(Jit::new(Nvrtc::find()?, Jit::folder(), progress));
-    Gpu::open(index, jit).with_context(|| format!("GPU {index}"))
+    Ok(Gpu::group(indices, &jit, Way::Best)?)
 }
 
 fn told(needs: &Needs) -> String {
     let [weights, cache, working] = [needs.weights, needs.cache, needs.working].map(bytes);
     format!("{weights} of weights, {cache} of cache and {working} of working memory")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_have_gpus_of_their_own_where_there_are_enough() {
+        let check = |named: &[u32], ranks: usize, there: usize, expected: Option<&[usize]>| {
+            let chosen = choose(named, ranks, there).ok();
+            assert_eq!(chosen.as_deref(), expected, "{named:?} for {ranks} ranks, {there} there");
+        };
+        check(&[], 1, 8, Some(&[0]));
+        check(&[], 4, 8, Some(&[0, 1, 2, 3]));
+        check(&[], 4, 4, Some(&[0, 1, 2, 3]));
+        check(&[], 4, 3, Some(&[0]));
+        check(&[5], 1, 8, Some(&[5]));
+        check(&[5], 4, 8, Some(&[5]));
+        check(&[3, 1], 2, 8, Some(&[3, 1]));
+        check(&[3, 1], 1, 8, None);
+        check(&[3, 1], 4, 8, None);
+    }
 }

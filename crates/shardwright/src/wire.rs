@@ -65,8 +65,8 @@ pub(crate) struct BackendArgs {
     #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     tp: u32,
-    /// auto, cpu or cuda[:i]. auto is a GPU, if there is one, to talk with a model, and the CPU to measure it; on a GPU all
-    /// ranks run one after the other.
+    /// auto, cpu or cuda[:i,...]. auto is a GPU, if there is one, to talk with a model, and the CPU to measure it. Ranks have a
+    /// GPU each where there are as many; on one GPU they run one after the other.
     #[arg(long, default_value = "auto")]
     device: Device,
     /// How the CPU computes: f32 is exact and slow, q8 rounds activations to 8 bits in front of every matrix, auto
@@ -114,6 +114,9 @@ impl BackendArgs {
             );
         }
         let device = match &self.device {
+            Device::Cuda(all) if all.is_empty() && gpu::count() >= count * self.tp() => {
+                Device::Cuda((at * self.tp()..(at + 1) * self.tp()).map(|n| n as u32).collect())
+            }
             Device::Cuda(all) if all.len() > 1 && all.len() % count > 0 => {
                 bail!("{} GPUs do not go around {count} replicas", all.len())
             }
@@ -203,7 +206,7 @@ enum Device {
     /// A GPU to talk with a model, if there is one.
     Auto,
     Cpu,
-    /// The GPUs with these numbers.
+    /// The GPUs with these numbers, or as many of the first as there are ranks.
     Cuda(Vec<u32>),
 }
 
@@ -215,7 +218,7 @@ impl FromStr for Device {
         let cuda = match s.split_once(':') {
             None if s == "auto" => return Ok(Device::Auto),
             None if s == "cpu" => return Ok(Device::Cpu),
-            None if s == "cuda" => Some(vec![0]),
+            None if s == "cuda" => Some(vec![]),
             Some(("cuda", list)) => indices(list),
             _ => None,
         };
@@ -459,18 +462,16 @@ impl Opened {
             return stages::lead(self, args, options, &place);
         }
         let trunk = arch::describe(&self.hyper);
-        let on_gpu = |index: u32| {
+        let on_gpus = |indices: &[u32]| {
             let options = self.cuda_options(args, size, blocks)?;
             let trunk = (&trunk, self.plans(&trunk, args)?);
-            gpu::executor(index as usize, &self.reader, trunk, &options, !args.no_memory_check)
+            let indices = gpu::chosen(indices, trunk.1.len())?;
+            gpu::executor(&indices, &self.reader, trunk, &options, !args.no_memory_check)
         };
         match &args.device {
-            Device::Cuda(indices) => match indices[..] {
-                [index] => return on_gpu(index),
-                _ => bail!("a model runs on one GPU; `--device cuda:{}` names several", list(indices)),
-            },
+            Device::Cuda(indices) => return on_gpus(indices),
             // what measures runs where it is exact in every bit
-            Device::Auto if args.activations.is_some() && gpu::found() => match on_gpu(0) {
+            Device::Auto if args.activations.is_some() && gpu::found() => match on_gpus(&[]) {
                 Ok(executor) => return Ok(executor),
                 Err(e) => log::warn!("the GPU is not used: {e:#}"),
             },
@@ -556,10 +557,6 @@ impl Opened {
     }
 }
 
-fn list(indices: &[u32]) -> String {
-    indices.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
-}
-
 /// Token ids from a file of numbers between white space.
 pub(crate) fn read_ids(path: &Path, vocab: usize) -> anyhow::Result<Vec<u32>> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
@@ -600,7 +597,7 @@ mod tests {
         };
         check("auto", Some(Device::Auto));
         check("cpu", Some(Device::Cpu));
-        check("cuda", Some(Device::Cuda(vec![0])));
+        check("cuda", Some(Device::Cuda(vec![])));
         check("cuda:0,3", Some(Device::Cuda(vec![0, 3])));
         for bad in ["cuda:", "cuda:a", "cpu:0", "gpu", ""] {
             check(bad, None);

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use shardwright_cuda::device::Device;
 use shardwright_cuda::{CudaExecutor, CudaOptions, Result};
 use shardwright_gguf::Reader;
-use shardwright_model::exec::Ranks;
+use shardwright_model::exec::{Executor, Ranks, Want};
 use shardwright_model::op::Description;
 use shardwright_model::plan::{RankPlan, plan};
 
-use crate::common::{BLOCKS, PLAIN, described};
+use crate::common::{BLOCKS, PLAIN, TABLE, described, logits, step_of};
 
 /// Exact, fused, a step of two rows recorded, which one row replays too.
 pub(crate) fn exact() -> CudaOptions {
@@ -69,4 +69,17 @@ pub(crate) fn on(
     let (trunk_plans, draft_plans) = (cut(&trunk), draft.as_ref().map(cut));
     let draft = draft.as_ref().zip(draft_plans);
     CudaExecutor::over(devices, &file, (&trunk, trunk_plans), draft, options, &mut |_| {})
+}
+
+/// Logits and hidden rows of steps of several rows, of one, and of one that a recording runs.
+pub(crate) fn steps(exec: &mut CudaExecutor, ids: &[u32]) -> Vec<u32> {
+    let mut all = vec![];
+    for (from, to, at) in [(0, 5, 0), (5, 6, 5), (6, 8, 60), (8, 9, 62)] {
+        let mut batch = step_of(&[(&ids[from..to], at, &TABLE)], Want::Logits);
+        batch.want_hidden = true;
+        let out = exec.step(&batch).unwrap();
+        all.extend(logits(&out).concat());
+        all.extend(&out.hidden);
+    }
+    all.iter().map(|v| v.to_bits()).collect()
 }
