@@ -186,7 +186,7 @@ fn activations_of_8_bits_are_as_good_as_the_class_allows() {
         let forced = name.ends_with("-f32");
         let activations = if forced { Activations::Q8Everywhere } else { Activations::Q8 };
         let mut exec = open(&files(&name)[0], Setup { activations, ..PLAIN });
-        check_a8(&name, &gold, &mut exec, forced || name.ends_with("-kq"));
+        check_a8(&name, &gold, &mut exec, gold.prompts(), forced || name.ends_with("-kq"));
     }
 }
 

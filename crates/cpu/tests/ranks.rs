@@ -58,7 +58,7 @@ fn a_wire_of_bf16_gives_answers_of_its_class() {
             all += gold.prompts();
             let mut exec = open(&files(&name)[0], Setup { wire: Wire::Bf16, ..over(ranks) });
             let what = format!("{name} over {ranks}");
-            let median = check_class(&name, &gold, &mut exec, "bf16");
+            let median = check_class(&name, &gold, &mut exec, gold.prompts(), "bf16");
             assert!(median > limit(&name), "{what}: nothing was rounded");
             for p in 0..gold.prompts() {
                 let (ids, margins) = (gold.ids(p), gold.all(&format!("p{p}_greedy_margin")));

@@ -59,7 +59,7 @@ fn a_wire_of_bf16_gives_answers_of_its_class() {
         let gold = Gold::open(&format!("golden/{name}.npz")).unwrap();
         let wired = Ranks { wire: Wire::Bf16, check: true };
         let Some(mut exec) = emulated(name, ranks, &CudaOptions { ranks: wired, ..exact() }) else { return };
-        let median = check_class(name, &gold, &mut exec, "bf16");
+        let median = check_class(name, &gold, &mut exec, PROMPTS, "bf16");
         assert!(median > limit(name), "{name}: nothing was rounded");
     }
 }
@@ -68,7 +68,7 @@ fn a_wire_of_bf16_gives_answers_of_its_class() {
 fn activations_of_8_bits_are_as_good_as_the_class_allows() {
     for (name, gold) in few().filter(|g| g.0.ends_with("-kq")) {
         let Some(mut exec) = emulated(&name, 1, &fast()) else { return };
-        check_a8(&name, &gold, &mut exec, true);
+        check_a8(&name, &gold, &mut exec, PROMPTS, true);
     }
 }
 

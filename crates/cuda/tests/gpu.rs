@@ -63,7 +63,7 @@ fn gpu_ranks_are_those_of_the_cpu() {
                 let options = CudaOptions { ranks: Ranks { wire, check: true }, ..exact() };
                 let Some(mut exec) = on_gpu(&name, ranks, &options) else { return };
                 if wire == Wire::Bf16 {
-                    check_class(&name, &gold, &mut exec, "bf16");
+                    check_class(&name, &gold, &mut exec, gold.prompts(), "bf16");
                     continue;
                 }
                 let mut cpu = common::open(&files(&name)[0], over(ranks));
@@ -83,7 +83,7 @@ fn gpu_ranks_are_those_of_the_cpu() {
 fn gpu_activations_of_8_bits_are_as_good_as_the_class_allows() {
     for (name, gold) in goldens().into_iter().filter(|g| g.0.ends_with("-kq")) {
         let Some(mut exec) = on_gpu(&name, 1, &fast()) else { return };
-        check_a8(&name, &gold, &mut exec, true);
+        check_a8(&name, &gold, &mut exec, gold.prompts(), true);
     }
 }
 

@@ -293,16 +293,16 @@ fn log_softmax(v: &[f64]) -> Vec<f64> {
 }
 
 /// 8-bit activations, of which there are some if `rounds`.
-pub fn check_a8(name: &str, gold: &Gold, exec: &mut dyn Executor, rounds: bool) {
-    let median = check_class(name, gold, exec, "a8");
+pub fn check_a8(name: &str, gold: &Gold, exec: &mut dyn Executor, prompts: usize, rounds: bool) {
+    let median = check_class(name, gold, exec, prompts, "a8");
     assert!(!rounds || median > 0.01, "{name}: the activations were not rounded");
 }
 
 /// What is rounded is judged by statistics over all rows: a flipped choice moves single rows by any amount. Gives the median
-/// of the rows' largest differences.
-pub fn check_class(name: &str, gold: &Gold, exec: &mut dyn Executor, class: &str) -> f64 {
+/// of the rows' largest differences, over the first `prompts` prompts.
+pub fn check_class(name: &str, gold: &Gold, exec: &mut dyn Executor, prompts: usize, class: &str) -> f64 {
     let (mut worst, mut squares, mut kl, mut same) = (vec![], vec![], vec![], vec![]);
-    for p in 0..gold.prompts() {
+    for p in 0..prompts {
         let got = forward(exec, &gold.ids(p));
         for (n, at) in gold.ints(&format!("p{p}_logit_pos")).into_iter().enumerate() {
             let want = gold.at(&format!("p{p}_logits"), &[n]);
