@@ -15,7 +15,7 @@ use crate::found::{Found, merged};
 use crate::group::{Group, Whole};
 use crate::lower::{Choices, Tier};
 use crate::machine::Form;
-use crate::ops::exchange::packet;
+use crate::ops::sum::packet;
 use crate::step::StepLayout;
 use crate::worker::{Answer, Part, Shown, Task, Worker};
 use crate::{Error, Result, start};

@@ -106,7 +106,7 @@ pub fn lower(plans: &[RankPlan], choices: Choices) -> Result<Program> {
         }
         lower.program.ends.push(lower.program.calls.len());
     }
-    ops::exchange::make_even(&mut lower);
+    ops::sum::make_even(&mut lower);
     // what comes last belongs to the last op
     if let Some(end) = lower.program.ends.last_mut() {
         *end = lower.program.calls.len();
@@ -179,7 +179,7 @@ impl<'a> Lower<'a> {
             Kind::Add => ops::pointwise::add(self),
             Kind::Route(routing) => ops::route::route(self, routing),
             Kind::Experts { used } => ops::experts::experts(self, *used)?,
-            Kind::Sum => ops::pointwise::sum(self),
+            Kind::Sum => ops::sum::sum(self),
         }
         Ok(())
     }

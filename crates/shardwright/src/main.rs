@@ -3,11 +3,11 @@
 
 mod commands;
 mod compare;
+mod device;
 mod gpu;
 mod hub;
 mod memory;
 mod progress;
-mod slice;
 mod stages;
 mod steps;
 mod table;

@@ -1,9 +1,9 @@
 //! Opens a file, picks a backend, makes an executor.
 
+use crate::device::{Device, Slice};
 use crate::gpu;
 use crate::hub;
 use crate::memory::Needs;
-use crate::slice::Slice;
 use crate::stages::{self, StageArgs};
 use anyhow::{Context, anyhow, bail};
 use shardwright_cpu::{Activations, CpuExecutor, CpuOptions};
@@ -198,32 +198,6 @@ enum Rounding {
 enum WireType {
     F32,
     Bf16,
-}
-
-/// `--device`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Device {
-    /// A GPU to talk with a model, if there is one.
-    Auto,
-    Cpu,
-    /// The GPUs with these numbers, or as many of the first as there are ranks.
-    Cuda(Vec<u32>),
-}
-
-impl FromStr for Device {
-    type Err = String;
-
-    fn from_str(s: &str) -> Result<Device, String> {
-        let indices = |list: &str| list.split(',').map(|i| i.parse().ok()).collect::<Option<Vec<u32>>>();
-        let cuda = match s.split_once(':') {
-            None if s == "auto" => return Ok(Device::Auto),
-            None if s == "cpu" => return Ok(Device::Cpu),
-            None if s == "cuda" => Some(vec![]),
-            Some(("cuda", list)) => indices(list),
-            _ => None,
-        };
-        cuda.map(Device::Cuda).ok_or_else(|| "must be auto, cpu, cuda or a list such as cuda:0,1".into())
-    }
 }
 
 /// `--override-kv`.
@@ -586,20 +560,6 @@ mod tests {
         check("a.b=bool:true", Some(Value::Bool(true)));
         check("a.b=str:x=y:z", Some(Value::String(b"x=y:z".to_vec())));
         for bad in ["a.b", "a.b=3", "a.b=int:x", "a.b=list:1", "=int:1", "split.count=int:1"] {
-            check(bad, None);
-        }
-    }
-
-    #[test]
-    fn devices_are_few() {
-        let check = |text: &str, expected: Option<Device>| {
-            assert_eq!(text.parse::<Device>().ok(), expected, "{text}");
-        };
-        check("auto", Some(Device::Auto));
-        check("cpu", Some(Device::Cpu));
-        check("cuda", Some(Device::Cuda(vec![])));
-        check("cuda:0,3", Some(Device::Cuda(vec![0, 3])));
-        for bad in ["cuda:", "cuda:a", "cpu:0", "gpu", ""] {
             check(bad, None);
         }
     }

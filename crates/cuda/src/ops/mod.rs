@@ -3,7 +3,6 @@
 pub(crate) mod attend_gqa;
 pub(crate) mod attend_mla;
 pub(crate) mod embed;
-pub(crate) mod exchange;
 pub(crate) mod experts;
 pub(crate) mod index;
 pub(crate) mod linear;
@@ -13,3 +12,4 @@ pub(crate) mod rotate;
 pub(crate) mod route;
 pub(crate) mod shape;
 pub(crate) mod softmax;
+pub(crate) mod sum;

@@ -3,7 +3,7 @@
 use shardwright_model::op::Kind;
 use shardwright_model::plan::LocalOp;
 
-use super::exchange;
+use super::sum;
 use crate::fuse::Block;
 use crate::lower::Lower;
 use crate::program::{Axis, Slot};
@@ -122,8 +122,8 @@ fn launch(l: &mut Lower<'_>, op: usize, Moments { width, eps, rms }: Moments) {
     let mut unit = unit.int("BLOCK", block).int("SHARES", shares).int("RECEIVE", u8::from(receives));
     let mut inbox = [Slot::None, Slot::None];
     if receives {
-        unit = exchange::grouped(unit, l);
-        inbox = exchange::push(l, &addends[1..], width);
+        unit = sum::grouped(unit, l);
+        inbox = sum::push(l, &addends[1..], width);
     }
     let bias = if rms { Slot::None } else { l.weight_of(op, 1) };
     let number = l.number(op);

@@ -2,7 +2,6 @@
 
 use shardwright_model::exec::Wire;
 
-use super::exchange;
 use crate::lower::Lower;
 use crate::program::Slot;
 
@@ -27,11 +26,8 @@ fn pointwise(l: &mut Lower<'_>, what: &'static str, a: Slot, b: Slot) {
     l.along(unit, width, 256, vec![Slot::Step, a, b, l.output(0)]);
 }
 
-/// The ranks' summands in rank order, to every rank; of one rank, a copy.
+/// The same of ranks on one device.
 pub(crate) fn sum(l: &mut Lower<'_>) {
-    if l.choices.inbox > 0 {
-        return exchange::sum(l);
-    }
     if let [_] = l.plans {
         return copy(l, l.input(0));
     }

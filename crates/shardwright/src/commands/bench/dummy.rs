@@ -1,6 +1,6 @@
 //! A model without its weights: the header of a preset, over a file of holes.
 
-use crate::slice::Slice;
+use crate::device::Slice;
 use crate::wire::{ModelArgs, Opened};
 use anyhow::Context;
 use shardwright_model::hyper::Options;

@@ -2,6 +2,7 @@
 
 use shardwright_model::exec::Wire;
 
+use super::pointwise;
 use crate::lower::Lower;
 use crate::program::{Axis, Scratch, Slot};
 use crate::unit::Unit;
@@ -18,8 +19,11 @@ pub(crate) fn packet(wire: Wire) -> usize {
     }
 }
 
-/// The whole sum.
+/// The ranks' summands in rank order, to every rank; of one rank, a copy.
 pub(crate) fn sum(l: &mut Lower<'_>) {
+    if l.choices.inbox == 0 {
+        return pointwise::sum(l);
+    }
     let (from, to) = (l.input(0), l.output(0));
     let width = l.local().outputs[0].width;
     exchange(l, &[from], to, width, true);
