@@ -220,7 +220,7 @@ pub(super) const KIND_STEMS: &[(&str, &str)] = &[
     ("Sum", ""),
 ];
 /// Files in those folders that several kinds use.
-pub(super) const KIND_SHARED: &[&str] = &["mod", "softmax"];
+pub(super) const KIND_SHARED: &[&str] = &["mod", "softmax", "sum"];
 
 /// Where the crates' modules are explained.
 pub(super) const ROOMS_DOC: &str = "docs/architecture.md";
