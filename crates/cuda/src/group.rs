@@ -203,7 +203,7 @@ impl Drop for Group {
 }
 
 /// Of two errors the one that the other follows from: absence of a peer, the earlier, only if there is nothing else.
-fn first(known: Option<Error>, e: Error) -> Error {
+pub(crate) fn first(known: Option<Error>, e: Error) -> Error {
     match (known, e) {
         (None, e)
         | (Some(Error::Late { .. }), e @ (Error::Cuda { .. } | Error::Gone { .. } | Error::Driver(_))) => e,

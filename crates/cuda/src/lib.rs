@@ -22,6 +22,7 @@ pub mod measure;
 mod needs;
 pub mod nvrtc;
 mod ops;
+pub mod peers;
 mod product;
 pub mod program;
 mod report;

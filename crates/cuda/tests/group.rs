@@ -12,6 +12,7 @@ use common::*;
 use emulator::Emulator;
 use models::{exact, fast, on, steps};
 use shardwright_cuda::device::{Device, Kernel, Launch, Recording};
+use shardwright_cuda::peers::measure;
 use shardwright_cuda::unit::Unit;
 use shardwright_cuda::{CudaExecutor, CudaOptions, Error, Result};
 use shardwright_model::exec::{Executor, Ranks, Want, Wire};
@@ -74,6 +75,8 @@ enum End {
     Silence,
     /// So long.
     Sleep(Duration),
+    /// What it says is not what it has.
+    Lie,
 }
 
 /// An emulator that ends when so many steps have been given to it.
@@ -91,6 +94,7 @@ impl Ending {
             End::Error => Err(Error::Driver("the card has fallen off the bus".into())),
             End::Panic => panic!("a fault of the program"),
             End::Silence => Ok(true),
+            End::Lie => Ok(false),
             End::Sleep(time) => {
                 std::thread::sleep(time);
                 Ok(false)
@@ -129,7 +133,11 @@ impl Device for Ending {
     }
 
     fn download(&mut self, from: u64, out: &mut [u8]) -> Result<()> {
-        self.inner.download(from, out)
+        self.inner.download(from, out)?;
+        if matches!(self.end, End::Lie) {
+            out[out.len() / 2] ^= 1;
+        }
+        Ok(())
     }
 
     fn load(&mut self, units: &[Unit]) -> Result<Vec<Kernel>> {
@@ -185,4 +193,27 @@ fn devices_are_as_many_as_ranks() {
     let Some(two) = devices(2) else { return };
     let why = on(two, &files("glm-dsa-tp8-kq")[0], 4, &exact()).unwrap_err().to_string();
     assert!(why.contains("4 ranks on 2 devices"), "{why}");
+}
+
+#[test]
+fn the_way_between_devices_is_tried() {
+    for count in [2, 3] {
+        let Some(mut all) = devices(count) else { return };
+        for (bytes, sums) in [(16, 2), (4096, 6), (40_000, 3)] {
+            let figure = measure(&mut all, bytes, sums).unwrap();
+            assert!(figure.bytes == bytes && figure.time > Duration::ZERO, "{figure:?}");
+        }
+    }
+}
+
+#[test]
+fn a_way_that_is_none_is_found() {
+    for (end, says) in
+        [(End::Silence, "for what rank 1 add"), (End::Error, "fallen off"), (End::Lie, "wrong bytes")]
+    {
+        let (Some(mut all), Some(inner)) = (devices(1), Emulator::new()) else { return };
+        all.push(Box::new(Ending { inner, left: 3, end }));
+        let why = measure(&mut all, 4096, 2).unwrap_err().to_string();
+        assert!(why.contains(says), "{end:?}: {why}");
+    }
 }

@@ -113,7 +113,11 @@ pub(crate) fn open(indices: &[usize]) -> anyhow::Result<Vec<Gpu>> {
     // without a driver there is no use in a compiler
     Gpu::list()?;
     let jit = Arc::new(Jit::new(Nvrtc::find()?, Jit::folder(), progress));
-    Ok(Gpu::group(indices, &jit, Way::Best)?)
+    let gpus = Gpu::group(indices, &jit, Way::Best)?;
+    if let Some(why) = gpus.first().and_then(Gpu::apart) {
+        log::warn!("sums over GPUs go through the host's memory: {why}; `shardwright doctor` tells more");
+    }
+    Ok(gpus)
 }
 
 fn told(needs: &Needs) -> String {

@@ -40,6 +40,8 @@ pub struct Gpu {
     device: CUdevice,
     /// Others of its group that may write into its inboxes; none if those are the host's memory.
     peers: Option<Vec<CUdevice>>,
+    /// Why they can't.
+    apart: Option<String>,
 }
 
 /// By which way the GPUs of a group write into each other's inboxes.
@@ -109,6 +111,7 @@ impl Gpu {
             jit,
             device,
             peers: None,
+            apart: None,
             overlap: false,
         })
     }
@@ -133,13 +136,18 @@ impl Gpu {
             Way::Host => Some("asked for".to_owned()),
             Way::Best => apart(&devices)?,
         };
-        match why {
-            Some(why) => log::warn!("sums over GPUs go through the host's memory: {why}"),
-            None => gpus.iter_mut().for_each(|gpu| {
+        for gpu in &mut gpus {
+            gpu.apart.clone_from(&why);
+            if why.is_none() {
                 gpu.peers = Some(devices.iter().copied().filter(|d| *d != gpu.device).collect());
-            }),
+            }
         }
         Ok(gpus)
+    }
+
+    /// Why the GPUs of its group write to the host's memory and not to each other's, if so.
+    pub fn apart(&self) -> Option<&str> {
+        self.apart.as_deref()
     }
 
     /// What it is.

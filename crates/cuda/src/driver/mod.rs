@@ -39,6 +39,8 @@ pub struct GpuInfo {
     pub shared: u32,
     /// The driver's version of CUDA, major and minor.
     pub driver: (i32, i32),
+    /// Where it is plugged in, such as `0000:17:00.0`.
+    pub place: String,
 }
 
 /// An error unless the driver has done what was asked.
@@ -113,15 +115,17 @@ fn list() -> Result<Vec<GpuInfo>> {
 
 fn describe(index: c_int, driver: (i32, i32)) -> Result<GpuInfo> {
     let device = device(index)?;
-    let mut name: [c_char; 256] = [0; 256];
+    let (mut name, mut place): ([c_char; 256], [c_char; 32]) = ([0; 256], [0; 32]);
     let mut memory = 0;
-    // SAFETY: room for a name, which ends with NUL, and for a number.
-    let name = unsafe {
+    // SAFETY: room for a name and a place, which end with NUL, and for a number.
+    let [name, place] = unsafe {
         let asked = || format!("the name of GPU {index}");
         check(sys::cuDeviceGetName(name.as_mut_ptr(), name.len() as c_int - 1, device), asked)?;
         let asked = || format!("the memory of GPU {index}");
         check(sys::cuDeviceTotalMem_v2(&mut memory, device), asked)?;
-        CStr::from_ptr(name.as_ptr()).to_string_lossy().into_owned()
+        let asked = || format!("the PCI bus of GPU {index}");
+        check(sys::cuDeviceGetPCIBusId(place.as_mut_ptr(), place.len() as c_int - 1, device), asked)?;
+        [name.as_ptr(), place.as_ptr()].map(|text| CStr::from_ptr(text).to_string_lossy().into_owned())
     };
     let number = |attribute| -> Result<u32> {
         let mut value = 0;
@@ -146,6 +150,7 @@ fn describe(index: c_int, driver: (i32, i32)) -> Result<GpuInfo> {
         bandwidth: 2 * clock * bus,
         shared: number(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
         driver,
+        place,
     })
 }
 

@@ -1,0 +1,204 @@
+//! What of a box slows a model down, or could, and what would mend it.
+
+use super::host::{Host, Place};
+use serde_json::{Value as Json, json};
+
+/// Sums over ranks in a step of GLM-5: two a layer.
+pub(super) const SUMS: f64 = 156.0;
+
+/// A card, where it is, and how much of it is free.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Card {
+    pub(super) index: usize,
+    pub(super) name: String,
+    pub(super) bus: String,
+    pub(super) memory: u64,
+    pub(super) free: Option<u64>,
+    pub(super) at: Place,
+}
+
+/// Two cards and the ways between them.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Pair {
+    pub(super) cards: [usize; 2],
+    /// Each card's memory, and the host's.
+    pub(super) direct: Result<Way, String>,
+    pub(super) host: Result<Way, String>,
+}
+
+/// How fast it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Way {
+    /// Microseconds of a small sum.
+    pub(super) small: f64,
+    /// Bytes a second each way in a large one.
+    pub(super) large: f64,
+}
+
+/// Something worth knowing.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Finding {
+    pub(super) what: String,
+    /// Microseconds of a step of GLM-5, where they were measured.
+    pub(super) cost: Option<f64>,
+    /// What would mend it.
+    pub(super) fix: String,
+}
+
+impl Finding {
+    fn new(what: String, fix: impl Into<String>) -> Finding {
+        Finding { what, cost: None, fix: fix.into() }
+    }
+
+    pub(super) fn json(&self) -> Json {
+        json!({ "what": self.what, "us_a_step": self.cost, "fix": self.fix })
+    }
+}
+
+/// All of a box; `gpus` and `compiler` say what is missing, if it is.
+pub(super) fn all(
+    host: &Host,
+    gpus: &Result<Vec<Card>, String>,
+    compiler: &Result<String, String>,
+    pairs: &[Pair],
+) -> Vec<Finding> {
+    let cards = match gpus {
+        Ok(cards) => cards,
+        Err(why) => {
+            let fix = "install NVIDIA's driver; without a GPU everything runs on the CPU";
+            return vec![Finding::new(why.clone(), fix)];
+        }
+    };
+    let compiler = compiler.as_ref().err().map(|why| {
+        Finding::new(format!("there is no kernel compiler: {why}"), "pip install nvidia-cuda-nvrtc")
+    });
+    let several = cards.len() > 1;
+    let mut all: Vec<Finding> = compiler.into_iter().collect();
+    all.extend(cards.iter().flat_map(|card| of_card(card, several)));
+    all.extend(of_host(host, cards));
+    all.extend(pairs.iter().flat_map(of_pair));
+    all
+}
+
+fn of_card(card: &Card, several: bool) -> Vec<Finding> {
+    let (i, at) = (card.index, &card.at);
+    let mut all = vec![];
+    if let Some([now, most]) = at.lanes.filter(|[now, most]| now < most) {
+        let fix = "seat the card anew or take another slot; look for bifurcation in the BIOS";
+        all.push(Finding::new(format!("GPU {i} has {now} of its {most} lanes"), fix));
+    }
+    if let Some(window) = at.window.filter(|window| several && *window < card.memory / 2) {
+        let what = format!("others reach only {} MiB of GPU {i}'s memory at a time", window >> 20);
+        all.push(Finding::new(what, "turn on Resizable BAR and Above 4G Decoding in the BIOS"));
+    }
+    if several && !at.redirects.is_empty() {
+        let bridges = at.redirects.join(", ");
+        let what =
+            format!("what GPU {i} writes to others goes up to the processor first, by bridge {bridges}");
+        let fix = at.redirects.iter().map(|b| format!("setpci -s {b} ECAP_ACS+6.w=0000")).collect::<Vec<_>>();
+        all.push(Finding::new(what, fix.join("; ")));
+    }
+    all
+}
+
+fn of_host(host: &Host, cards: &[Card]) -> Vec<Finding> {
+    let several = cards.len() > 1;
+    let mut all = vec![];
+    if host.iommu && several {
+        let what = "an IOMMU translates what cards write to each other".to_owned();
+        all.push(Finding::new(what, "add iommu=pt to the kernel's command line, or turn it off in the BIOS"));
+    }
+    if let Some(governor) = host.governor.as_ref().filter(|g| *g != "performance") {
+        let what = format!("the processors' clock is chosen by `{governor}`, so steps may start late");
+        all.push(Finding::new(what, "cpupower frequency-set -g performance"));
+    }
+    let mut nodes: Vec<i32> = cards.iter().filter_map(|c| c.at.node).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    if let [_, _, ..] = nodes[..] {
+        let what = format!("the cards are spread over {} NUMA nodes", nodes.len());
+        let fix =
+            format!("--replicas {0} --tp {1}: no sum crosses them", nodes.len(), cards.len() / nodes.len());
+        all.push(Finding::new(what, fix));
+    }
+    all
+}
+
+fn of_pair(pair: &Pair) -> Option<Finding> {
+    let [a, b] = pair.cards;
+    let between = format!("GPU {a} and GPU {b}");
+    match (&pair.direct, &pair.host) {
+        (Ok(_), _) => None,
+        (Err(why), Ok(host)) => Some(Finding {
+            what: format!("{between} sum through the host's memory: {why}"),
+            cost: Some(SUMS * host.small),
+            fix: "let the cards reach each other: BIOS (Resizable BAR, ACS, IOMMU) and driver decide".into(),
+        }),
+        (Err(why), Err(other)) => Some(Finding::new(
+            format!("{between} can't work together: {why}; through the host's memory: {other}"),
+            "use one of them: CUDA_VISIBLE_DEVICES",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn card(index: usize, at: Place) -> Card {
+        Card { index, memory: 96 << 30, at, ..Card::default() }
+    }
+
+    fn found(host: &Host, cards: Vec<Card>, pairs: &[Pair]) -> Vec<Finding> {
+        all(host, &Ok(cards), &Ok("NVRTC".into()), pairs)
+    }
+
+    fn says(all: &[Finding], what: &str, fix: &str) {
+        let fits = all.iter().any(|f| f.what.contains(what) && f.fix.contains(fix));
+        assert!(fits, "{what}, {fix}: {all:?}");
+    }
+
+    #[test]
+    fn a_good_box_has_nothing() {
+        let host = Host { governor: Some("performance".into()), nodes: 1, ..Host::default() };
+        let at = Place { lanes: Some([16, 16]), window: Some(128 << 30), node: Some(0), ..Place::default() };
+        let way = Way { small: 2.0, large: 4e11 };
+        let pair = Pair { cards: [0, 1], direct: Ok(way), host: Err("not asked".into()) };
+        assert_eq!(found(&host, vec![card(0, at.clone()), card(1, at)], &[pair]), []);
+        // one card meets no other
+        let alone = Host { iommu: true, ..host };
+        let at = Place { window: Some(1), redirects: vec!["a".into()], ..Place::default() };
+        assert_eq!(found(&alone, vec![card(0, at)], &[]), []);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_what_mends_it() {
+        let host = Host { governor: Some("powersave".into()), nodes: 2, iommu: true, ..Host::default() };
+        let left = Place { lanes: Some([8, 16]), node: Some(0), ..Place::default() };
+        let redirects = vec!["0000:16:01.0".into()];
+        let right = Place { window: Some(256 << 20), node: Some(1), redirects, ..Place::default() };
+        let pair = |direct, host| Pair { cards: [0, 1], direct, host };
+        let slow = pair(Err("GPU 0 does not reach GPU 1".into()), Ok(Way { small: 5.0, large: 1e10 }));
+        let none = pair(Err("silence".into()), Err("wrong bytes".into()));
+        let all = found(&host, vec![card(0, left), card(1, right)], &[slow, none]);
+        says(&all, "GPU 0 has 8 of its 16 lanes", "slot");
+        says(&all, "256 MiB of GPU 1's memory", "Resizable BAR");
+        says(&all, "bridge 0000:16:01.0", "setpci -s 0000:16:01.0 ECAP_ACS+6.w=0000");
+        says(&all, "IOMMU", "iommu=pt");
+        says(&all, "`powersave`", "cpupower");
+        says(&all, "2 NUMA nodes", "--replicas 2 --tp 1");
+        says(&all, "through the host's memory: GPU 0 does not reach", "BIOS");
+        says(&all, "silence; through the host's memory: wrong bytes", "CUDA_VISIBLE_DEVICES");
+        assert_eq!(all.iter().filter_map(|f| f.cost).collect::<Vec<_>>(), [780.0]);
+        assert_eq!(all.len(), 8);
+    }
+
+    #[test]
+    fn without_gpu_or_compiler_that_is_what_is_told() {
+        let none = all(&Host::default(), &Err("no driver".into()), &Err("none".into()), &[]);
+        says(&none, "no driver", "CPU");
+        assert_eq!(none.len(), 1);
+        let blind = all(&Host::default(), &Ok(vec![]), &Err("nowhere".into()), &[]);
+        says(&blind, "nowhere", "pip install nvidia-cuda-nvrtc");
+    }
+}

@@ -1,0 +1,213 @@
+//! `shardwright doctor`: what a box has, what it loses, and what would mend it.
+
+mod findings;
+mod host;
+
+use crate::progress::Progress;
+use crate::table::{Table, bytes};
+use findings::{Card, Finding, Pair, SUMS, Way};
+use host::{Host, Place};
+use serde_json::{Value as Json, json};
+use shardwright_cuda::device::Device;
+use shardwright_cuda::driver::{self, Gpu, GpuInfo};
+use shardwright_cuda::jit::Jit;
+use shardwright_cuda::nvrtc::Nvrtc;
+use shardwright_cuda::peers;
+use std::io::Write;
+use std::sync::Arc;
+
+/// Look for what slows models down here: driver, compiler, cards and where they sit, and the way between every two cards.
+///
+/// Every pair of cards sums real numbers, small and large, by each other's memory and through the host's, and the sums must be right:
+/// what the driver says of a way between cards is not believed. Nothing is changed; what would mend a finding is printed.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  shardwright doctor
+  shardwright doctor --json
+  CUDA_VISIBLE_DEVICES=0,1 shardwright doctor")]
+pub(crate) struct Args {
+    /// Print everything as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Bytes of a row of GLM-5's stream as it goes from rank to rank, and of many.
+const SMALL: usize = 12_288;
+const LARGE: usize = 8 << 20;
+/// Sums in a recording.
+const MANY: usize = 50;
+const FEW: usize = 4;
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let root = host::root();
+    let host = Host::read(&root);
+    let compiler = Nvrtc::find().map_err(|e| e.to_string());
+    let gpus = Gpu::list().map_err(|e| e.to_string());
+    let named = compiler.as_ref().map(ToString::to_string).map_err(Clone::clone);
+    let jit = compiler.ok().map(|nvrtc| Arc::new(Jit::new(nvrtc, Jit::folder(), |_, _| {})));
+    let card = |info| card(info, &root, jit.as_ref());
+    let cards = gpus.map(|all| all.into_iter().map(card).collect::<Vec<Card>>());
+    let pairs = match (&cards, &jit) {
+        (Ok(cards), Some(jit)) => pairs(cards, jit),
+        _ => vec![],
+    };
+    let findings = findings::all(&host, &cards, &named, &pairs);
+    let mut out = std::io::stdout();
+    if args.json {
+        let all = json!({
+            "host": { "cores": host.cores, "memory": host.memory, "nodes": host.nodes, "iommu": host.iommu, "governor": host.governor },
+            "compiler": named.ok(),
+            "cards": cards.unwrap_or_default().iter().map(card_json).collect::<Vec<_>>(),
+            "pairs": pairs.iter().map(pair_json).collect::<Vec<_>>(),
+            "findings": findings.iter().map(Finding::json).collect::<Vec<_>>(),
+        });
+        return Ok(writeln!(out, "{all:#}")?);
+    }
+    let cards = cards.unwrap_or_default();
+    Ok(write!(out, "{}", told(&host, &named, &cards, &pairs, &findings))?)
+}
+
+fn card(info: GpuInfo, root: &std::path::Path, jit: Option<&Arc<Jit>>) -> Card {
+    let free = jit.and_then(|jit| Gpu::open(info.index, jit.clone()).ok()?.free_memory().ok());
+    let at = Place::read(root, &info.place);
+    Card { index: info.index, name: info.name, bus: info.place, memory: info.memory, free, at }
+}
+
+/// Every two cards.
+fn pairs(cards: &[Card], jit: &Arc<Jit>) -> Vec<Pair> {
+    let two = |i: usize| (0..i).map(move |j| [j, i]);
+    let all: Vec<[usize; 2]> = (0..cards.len()).flat_map(two).collect();
+    let mut progress = (!all.is_empty()).then(|| Progress::new("pairs of cards", all.len()));
+    let mut found = vec![];
+    for cards in all {
+        let [direct, host] = [driver::Way::Best, driver::Way::Host].map(|way| tried(cards, jit, way));
+        found.push(Pair { cards, direct, host });
+        if let Some(progress) = &mut progress {
+            progress.at(found.len());
+        }
+    }
+    found
+}
+
+/// How fast two cards sum by this way.
+fn tried(cards: [usize; 2], jit: &Arc<Jit>, way: driver::Way) -> Result<Way, String> {
+    let text = |e: shardwright_cuda::Error| e.to_string();
+    let gpus = Gpu::group(&cards, jit, way).map_err(text)?;
+    if let (driver::Way::Best, Some(why)) = (way, gpus[0].apart()) {
+        return Err(why.to_owned());
+    }
+    let mut gpus: Vec<Box<dyn Device>> =
+        gpus.into_iter().map(|gpu| Box::new(gpu) as Box<dyn Device>).collect();
+    let small = peers::measure(&mut gpus, SMALL, MANY).map_err(text)?;
+    let large = peers::measure(&mut gpus, LARGE, FEW).map_err(text)?;
+    let rate = large.bytes as f64 / large.time.as_secs_f64().max(1e-9);
+    Ok(Way { small: small.time.as_secs_f64() * 1e6, large: rate })
+}
+
+fn card_json(card: &Card) -> Json {
+    let at = &card.at;
+    json!({
+        "index": card.index, "name": card.name, "bus": card.bus, "memory": card.memory, "free": card.free,
+        "lanes": at.lanes, "speed": at.speed, "window": at.window, "node": at.node, "redirects": at.redirects,
+    })
+}
+
+fn pair_json(pair: &Pair) -> Json {
+    let way = |way: &Result<Way, String>| match way {
+        Ok(way) => json!({ "us": way.small, "bytes_s": way.large }),
+        Err(why) => json!({ "error": why }),
+    };
+    json!({ "cards": pair.cards, "direct": way(&pair.direct), "host": way(&pair.host) })
+}
+
+/// All of it for people.
+fn told(
+    host: &Host,
+    compiler: &Result<String, String>,
+    cards: &[Card],
+    pairs: &[Pair],
+    findings: &[Finding],
+) -> String {
+    let mut table = Table::pairs();
+    table.pair("cores", format!("{}, on {} NUMA nodes", host.cores, host.nodes));
+    table.pair("memory", host.memory.map_or("?".into(), bytes));
+    table.pair("kernel compiler", compiler.as_ref().map_or("none", String::as_str));
+    let tables = [(true, table), (!cards.is_empty(), of_cards(cards)), (!pairs.is_empty(), of_pairs(pairs))];
+    let mut text: String = tables.iter().filter(|t| t.0).map(|(_, table)| format!("{table}\n")).collect();
+    for finding in findings {
+        let cost = finding.cost.map_or(String::new(), |us| format!(" (about {us:.0} us a step of GLM-5)"));
+        text += &format!("- {}{cost}\n    {}\n", finding.what, finding.fix);
+    }
+    if findings.is_empty() {
+        text += "Nothing was found that slows models down.\n";
+    }
+    text
+}
+
+fn of_cards(cards: &[Card]) -> Table {
+    let mut table = Table::new(2, ["GPU", "bus", "memory", "free", "lanes", "speed", "window", "NUMA"]);
+    let or = |text: Option<String>| text.unwrap_or_else(|| "?".into());
+    for card in cards {
+        let at = &card.at;
+        table.row([
+            format!("{} {}", card.index, card.name),
+            card.bus.clone(),
+            bytes(card.memory),
+            or(card.free.map(bytes)),
+            or(at.lanes.map(|[now, most]| format!("{now} of {most}"))),
+            or(at.speed.clone()),
+            or(at.window.map(bytes)),
+            or(at.node.map(|n| n.to_string())),
+        ]);
+    }
+    table
+}
+
+fn of_pairs(pairs: &[Pair]) -> Table {
+    let names = ["GPUs", "12 KB, us", "8 MB, GB/s", "us a step", "by the host: 12 KB, us", "8 MB, GB/s"];
+    let mut table = Table::new(1, names);
+    let cell = |way: &Result<Way, String>, of: fn(&Way) -> f64| match way {
+        Ok(way) => format!("{:.1}", of(way)),
+        Err(_) => "-".into(),
+    };
+    let (small, large): (fn(&Way) -> f64, fn(&Way) -> f64) = (|w| w.small, |w| w.large / 1e9);
+    for Pair { cards: [a, b], direct, host } in pairs {
+        let best = direct.as_ref().or(host.as_ref()).ok();
+        table.row([
+            format!("{a} and {b}"),
+            cell(direct, small),
+            cell(direct, large),
+            best.map_or("-".into(), |way| format!("{:.0}", way.small * SUMS)),
+            cell(host, small),
+            cell(host, large),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_read_cards_pairs_and_findings() {
+        let at = Place { lanes: Some([8, 16]), node: Some(1), ..Place::default() };
+        let card = Card {
+            name: "NVIDIA H200".into(),
+            bus: "0000:17:00.0".into(),
+            memory: 2 << 30,
+            at,
+            ..Card::default()
+        };
+        let way = Way { small: 1.75, large: 3e11 };
+        let pair = Pair { cards: [0, 1], direct: Ok(way), host: Err("asked for nothing".into()) };
+        let finding = Finding { what: "too slow".into(), cost: Some(273.4), fix: "be faster".into() };
+        let text = told(&Host::default(), &Err("none".into()), &[card], &[pair], &[finding]);
+        for part in ["0 NVIDIA H200", "8 of 16", "0 and 1", "1.8", "300.0", "273", "too slow", "be faster"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let nothing = told(&Host::default(), &Ok("NVRTC".into()), &[], &[], &[]);
+        assert!(nothing.contains("Nothing was found") && !nothing.contains("GPU"), "{nothing}");
+    }
+}
