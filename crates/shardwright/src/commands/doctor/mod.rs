@@ -167,21 +167,15 @@ fn of_cards(cards: &[Card]) -> Table {
 fn of_pairs(pairs: &[Pair]) -> Table {
     let names = ["GPUs", "12 KB, us", "8 MB, GB/s", "us a step", "by the host: 12 KB, us", "8 MB, GB/s"];
     let mut table = Table::new(1, names);
-    let cell = |way: &Result<Way, String>, of: fn(&Way) -> f64| match way {
-        Ok(way) => format!("{:.1}", of(way)),
-        Err(_) => "-".into(),
+    let cells = |way: &Result<Way, String>| match way {
+        Ok(way) => [way.small, way.large / 1e9].map(|n| format!("{n:.1}")),
+        Err(_) => ["-".into(), "-".into()],
     };
-    let (small, large): (fn(&Way) -> f64, fn(&Way) -> f64) = (|w| w.small, |w| w.large / 1e9);
     for Pair { cards: [a, b], direct, host } in pairs {
         let best = direct.as_ref().or(host.as_ref()).ok();
-        table.row([
-            format!("{a} and {b}"),
-            cell(direct, small),
-            cell(direct, large),
-            best.map_or("-".into(), |way| format!("{:.0}", way.small * SUMS)),
-            cell(host, small),
-            cell(host, large),
-        ]);
+        let step = best.map_or("-".into(), |way| format!("{:.0}", way.small * SUMS));
+        let row = [vec![format!("{a} and {b}")], cells(direct).into(), vec![step], cells(host).into()];
+        table.row(row.into_iter().flatten());
     }
     table
 }
