@@ -29,6 +29,9 @@ pub enum Error {
         /// What the compiler said.
         log: String,
     },
+    /// The file can't be read any more.
+    #[error(transparent)]
+    File(#[from] shardwright_gguf::Error),
     /// A size that must not be zero.
     #[error("at least one {0} is needed")]
     Zero(&'static str),

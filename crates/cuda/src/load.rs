@@ -21,6 +21,10 @@ const TILE_BLOCKS: usize = 4096;
 /// Bytes that are gathered before they are sent.
 const PIECE: usize = 16 << 20;
 
+/// Bytes that are read at a time, with what lies between rows; more than that between two is passed over.
+const READ: u64 = 8 << 20;
+const GAP: u64 = 256 << 10;
+
 /// Bytes for each block that hashes them, and most blocks.
 const HASHED: usize = 32 << 10;
 const MOST_BLOCKS: usize = 2048;
@@ -76,12 +80,12 @@ impl<'a> Loader<'a> {
         if let Some(known) = self.loaded.get(&key) {
             return Ok(self.slots[*known].address);
         }
-        let tensor = self.tensor(w)?;
+        self.tensor(w)?;
         let bytes = if decoded { w.params() * 4 } else { w.bytes() } as usize;
         let address = device.alloc(bytes + MARGIN)?;
         let hash = match self.dummy {
             true => self.made_up(device, w, decoded, [address, bytes as u64])?,
-            false => Some(self.copied(device, w, decoded, &tensor, address)?),
+            false => Some(self.copied(device, w, decoded, address)?),
         };
         self.loaded.insert(key, self.slots.len());
         self.slots.push(Loaded { at, weight: w.clone(), decoded, address, bytes, hash });
@@ -114,17 +118,16 @@ impl<'a> Loader<'a> {
         Ok(None)
     }
 
-    /// Brings a weight to the device; gives the hash of what went there.
+    /// Brings a weight to the device, by long reads; gives the hash of what went there.
     fn copied(
         &mut self,
         device: &mut dyn Device,
         w: &LocalWeight,
         decoded: bool,
-        tensor: &TensorInfo,
         address: u64,
     ) -> Result<u64> {
         let (mut to, mut hash) = (address, Hash::default());
-        pieces(w, decoded, self.reader.bytes(tensor), &mut |piece| {
+        pieces(w, decoded, self.reader, &mut |piece| {
             hash.add(piece);
             device.upload(to, piece)?;
             (self.watch)(piece.len() as u64);
@@ -160,9 +163,8 @@ impl<'a> Loader<'a> {
 
     /// What to say of a slot whose hash is wrong: it is read back and compared with the file.
     fn differs(&self, device: &mut dyn Device, slot: &Loaded) -> Result<Error> {
-        let tensor = self.tensor(&slot.weight)?;
         let (mut at, mut wrong) = (0, None::<Range<usize>>);
-        pieces(&slot.weight, slot.decoded, self.reader.bytes(&tensor), &mut |piece| {
+        pieces(&slot.weight, slot.decoded, self.reader, &mut |piece| {
             let mut held = vec![0; piece.len()];
             device.download(slot.address + at as u64, &mut held)?;
             let differ = |i: &usize| held[*i] != piece[*i];
@@ -186,16 +188,22 @@ impl<'a> Loader<'a> {
 fn pieces(
     w: &LocalWeight,
     decoded: bool,
-    tensor: &[u8],
+    reader: &Reader,
     each: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
-    let (mut piece, mut numbers) = (Vec::new(), vec![0f32; w.cols.len()]);
-    for row in rows(w, tensor) {
-        if decoded {
-            w.quant.decode(row, &mut numbers);
-            piece.extend_from_slice(bytemuck::cast_slice(&numbers));
-        } else {
-            piece.extend_from_slice(row);
+    let (mut piece, mut read, mut numbers) = (Vec::new(), Vec::new(), vec![0f32; w.cols.len()]);
+    for rows in runs(&rows(w)) {
+        let start = rows[0].start;
+        read.resize((rows[rows.len() - 1].end - start) as usize, 0);
+        reader.read(w.file, start, &mut read)?;
+        for row in rows {
+            let row = &read[(row.start - start) as usize..(row.end - start) as usize];
+            if decoded {
+                w.quant.decode(row, &mut numbers);
+                piece.extend_from_slice(bytemuck::cast_slice(&numbers));
+            } else {
+                piece.extend_from_slice(row);
+            }
         }
         if piece.len() >= PIECE {
             each(&piece)?;
@@ -205,12 +213,51 @@ fn pieces(
     each(&piece)
 }
 
-/// A weight's rows here, in order.
-fn rows<'b>(w: &'b LocalWeight, tensor: &'b [u8]) -> impl Iterator<Item = &'b [u8]> {
+/// Where a weight's rows lie in its file, in order.
+fn rows(w: &LocalWeight) -> Vec<Range<u64>> {
     let rows = if w.cols.is_empty() { 0 } else { w.rows.len() };
-    let all = (0..w.copies.len()).flat_map(move |copy| (0..rows).map(move |row| (copy, row)));
-    all.map(|(copy, row)| {
-        let range = w.row(copy, row);
-        &tensor[(range.start - w.offset) as usize..(range.end - w.offset) as usize]
-    })
+    (0..w.copies.len()).flat_map(|copy| (0..rows).map(move |row| w.row(copy, row))).collect()
+}
+
+/// The same in runs that are read at once.
+fn runs(rows: &[Range<u64>]) -> Vec<&[Range<u64>]> {
+    let (mut runs, mut first) = (vec![], 0);
+    for next in 1..=rows.len() {
+        let together = rows.get(next).is_some_and(|row| {
+            let gap = row.start.checked_sub(rows[next - 1].end);
+            gap.is_some_and(|gap| gap <= GAP) && row.end - rows[first].start <= READ
+        });
+        if !together {
+            runs.push(&rows[first..next]);
+            first = next;
+        }
+    }
+    runs.retain(|run| !run.is_empty());
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_read_in_long_runs() {
+        let check = |rows: &[Range<u64>], expected: &[usize]| {
+            let found = runs(rows);
+            assert_eq!(found.concat(), rows);
+            assert_eq!(found.iter().map(|run| run.len()).collect::<Vec<_>>(), expected);
+        };
+        check(&[], &[]);
+        let row = |start, bytes| start..start + bytes;
+        check(&[row(5, 10)], &[1]);
+        // one behind the other, and slices of longer rows
+        check(&[row(0, 10), row(10, 10), row(40, 10)], &[3]);
+        // far apart, backwards, and one that is longer than a read
+        check(&[row(0, 10), row(11 + GAP, 10)], &[1, 1]);
+        check(&[row(100, 10), row(0, 10)], &[1, 1]);
+        check(&[row(0, READ + 1), row(READ + 1, 10)], &[1, 1]);
+        // as many as go into one
+        let all: Vec<Range<u64>> = (0..20).map(|n| row(n << 20, 1 << 20)).collect();
+        check(&all, &[8, 8, 4]);
+    }
 }

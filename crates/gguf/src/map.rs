@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::ops::Deref;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use crate::error::{Error, Result};
@@ -13,6 +13,7 @@ use crate::sigbus;
 pub(crate) struct Map {
     _guard: sigbus::Guard, // dropped before the map it speaks of
     map: memmap2::Mmap,
+    file: File,
     identity: (u64, u64),
 }
 
@@ -33,7 +34,12 @@ impl Map {
         // shrank is caught by the guard.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(io("map the file into memory"))?;
         let guard = sigbus::guard(&map, path);
-        Ok(Map { _guard: guard, map, identity: (stat.dev(), stat.ino()) })
+        Ok(Map { _guard: guard, map, file, identity: (stat.dev(), stat.ino()) })
+    }
+
+    /// Copies bytes of the file from `offset` on, past the map: in as few and long reads as the system makes of it.
+    pub(crate) fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.file.read_exact_at(out, offset).map_err(|cause| Error::Io { doing: "read the file", cause })
     }
 
     /// Device and inode: the same for two names of one file.

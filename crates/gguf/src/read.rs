@@ -160,6 +160,18 @@ impl Reader {
         &self.maps[tensor.file][start..start + tensor.bytes as usize]
     }
 
+    /// Copies bytes of part `file` from `offset` on. What is read once and in order comes faster so than by the pages of
+    /// [`Reader::bytes`].
+    ///
+    /// # Errors
+    /// If the system can't read them, or the file ends before.
+    ///
+    /// # Panics
+    /// If there is no such part.
+    pub fn read(&self, file: usize, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.maps[file].read(offset, out).map_err(|e| e.in_file(&self.files[file]))
+    }
+
     /// The files of the model, in order of the parts.
     pub fn files(&self) -> &[PathBuf] {
         &self.files
