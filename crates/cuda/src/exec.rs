@@ -251,7 +251,7 @@ impl CudaExecutor {
             start::check(&limits, &options.recorded, kept, watched, &mut run)?;
         }
         match &mut exec.devices {
-            Devices::One(worker) => worker.started(options)?,
+            Devices::One(worker) => worker.started()?,
             Devices::Many(group) => group.started(options),
         }
         Ok(exec)

@@ -34,6 +34,8 @@ pub(crate) struct Group {
     threads: Vec<JoinHandle<Option<Worker>>>,
     /// How long a step may take with all waiting for peers.
     patience: Duration,
+    /// Have all loaded?
+    ready: bool,
 }
 
 /// What a rank is to do.
@@ -85,7 +87,7 @@ impl Group {
     ) -> Result<Group> {
         let (tell, events) = channel();
         let patience = options.patience.iter().sum();
-        let mut group = Group { orders: vec![], events, threads: vec![], patience };
+        let mut group = Group { orders: vec![], events, threads: vec![], patience, ready: false };
         for (rank, device) in devices.into_iter().enumerate() {
             let (orders, todo) = channel();
             let (file, trunk, draft, options) = (file.clone(), trunk.clone(), draft.clone(), options.clone());
@@ -126,6 +128,7 @@ impl Group {
                 met = true;
             }
         }
+        self.ready = true;
         Ok(())
     }
 
@@ -197,6 +200,10 @@ type Shows = std::result::Result<Vec<Shown>, RecvError>;
 impl Drop for Group {
     fn drop(&mut self) {
         self.orders.clear();
+        // who still loads ends by itself, and why this ends is not held up by it
+        if !self.ready {
+            return;
+        }
         // all have ended before anything is given back
         drop(self.threads.drain(..).map(JoinHandle::join).collect::<Vec<_>>());
     }
@@ -262,7 +269,7 @@ impl Seat {
             let answer = match order {
                 Order::Meet(_) => continue,
                 Order::Started => {
-                    worker.started(options)?;
+                    worker.started()?;
                     continue;
                 }
                 Order::Step(task) => worker.run(&task, None)?,

@@ -137,7 +137,13 @@ impl<'a> Product<'a> {
 
     /// Makes it a call.
     pub(crate) fn launch(self, l: &mut Lower<'_>) {
-        let Some(first) = self.parts.first() else { return };
+        let Some(first) = self.parts.first() else {
+            // others may read the norm that this launch would have made
+            if let Some(op) = l.waiting.take() {
+                norm::now(l, op);
+            }
+            return;
+        };
         let heads = first.weight.copies.len();
         let source = self.source(l);
         let room = if source.prepare == "AS_IT_LIES" { 0 } else { self.room(l) };

@@ -1,6 +1,7 @@
 //! What one device does of a step: all ranks of a model, or the one that has it for itself.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use shardwright_gguf::Reader;
 use shardwright_model::op::Description;
@@ -27,6 +28,8 @@ pub(crate) type Meet<'a> = &'a mut dyn FnMut(u64) -> Result<Vec<u64>>;
 pub(crate) struct Worker {
     device: Box<dyn Device>,
     shared: Shared,
+    /// How long peers have: at the start and when kernels may have to be compiled, and in a step.
+    patience: [Duration; 2],
     trunk: Machine,
     draft: Option<Machine>,
 }
@@ -97,13 +100,17 @@ impl Worker {
             |(d, plans): Cut<'_>| Machine::new(device_ref, &mut shared, d, plans, &mut loader, options);
         let (trunk, draft) = (machine(trunk)?, draft.map(machine).transpose()?);
         loader.check(&mut *device)?;
-        Ok(Worker { device, shared, trunk, draft })
+        Ok(Worker { device, shared, patience: options.patience, trunk, draft })
     }
 
     /// Gives peers less time than at the start.
-    pub(crate) fn started(&mut self, options: &CudaOptions) -> Result<()> {
+    pub(crate) fn started(&mut self) -> Result<()> {
+        self.wait(self.patience[1])
+    }
+
+    fn wait(&mut self, patience: Duration) -> Result<()> {
         match &self.shared.exchange {
-            Some(exchange) => exchange.patience(&mut *self.device, options.patience[1]),
+            Some(exchange) => exchange.patience(&mut *self.device, patience),
             None => Ok(()),
         }
     }
@@ -114,6 +121,16 @@ impl Worker {
         task: &Task,
         show: Option<&mut dyn FnMut(Shown) -> Result<()>>,
     ) -> Result<Answer> {
+        if show.is_none() {
+            return self.step(task, None);
+        }
+        self.wait(self.patience[0])?;
+        let answer = self.step(task, show)?;
+        self.wait(self.patience[1])?;
+        Ok(answer)
+    }
+
+    fn step(&mut self, task: &Task, show: Option<&mut dyn FnMut(Shown) -> Result<()>>) -> Result<Answer> {
         let Task { rows, wanted, last, form, .. } = *task;
         let device = &mut *self.device;
         device.upload(self.shared.step, bytemuck::cast_slice(&task.words))?;

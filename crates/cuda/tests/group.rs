@@ -157,34 +157,37 @@ impl Device for Ending {
     }
 }
 
+/// As the product has it, twice: an emulator is slow.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// Recordings that are replayed at the start: one of two rows, looking back nowhere and far, of trunk and next-token layer.
 const AT_START: usize = 3;
 
 #[test]
-fn a_rank_that_ends_is_named_within_two_seconds() {
+fn a_rank_that_ends_is_named_when_patience_ends() {
     let cases = [
         (End::Error, "the card has fallen off the bus"),
         (End::Panic, "rank 1 is gone: its thread has panicked: a fault of the program"),
         (End::Silence, "rank 0 has waited in vain at `blk.0"),
-        (End::Sleep(Duration::from_millis(1500)), "for what rank 1 add"),
+        (End::Sleep(2 * PATIENCE), "for what rank 1 add"),
     ];
     for (end, says) in cases {
         let Some(inner) = Emulator::new() else { return };
         let mut all = devices(1).unwrap();
         all.push(Box::new(Ending { inner, left: AT_START + 4, end }));
-        let mut exec = on(all, &files("llama-f32")[0], 2, &exact()).unwrap();
-        let (begun, mut why) = (Instant::now(), String::new());
-        for at in 0..6 {
-            if let Err(e) = exec.step(&step_of(&[(&[5], at, &TABLE)], Want::Candidates)) {
-                why = e.0;
-                break;
-            }
-        }
-        println!("{end:?} after {:?}: {why}", begun.elapsed());
+        let options = CudaOptions { patience: [60 * PATIENCE, PATIENCE], ..exact() };
+        let mut exec = on(all, &files("llama-f32")[0], 2, &options).unwrap();
+        let mut step = |at| {
+            let begun = Instant::now();
+            (exec.step(&step_of(&[(&[5], at, &TABLE)], Want::Candidates)), begun.elapsed())
+        };
+        let ended = (0..6).map(&mut step).find_map(|(result, time)| result.err().map(|e| (e.0, time)));
+        let (why, time) = ended.unwrap();
+        println!("{end:?} after {time:?}: {why}");
         assert!(why.contains(says), "{end:?}: {why}");
-        assert!(begun.elapsed() < Duration::from_secs(2), "{end:?}: {:?}", begun.elapsed());
+        assert!(time < 4 * PATIENCE, "{end:?}: {time:?}");
         // it stays broken, and says so at once
-        assert!(exec.step(&step_of(&[(&[5], 9, &TABLE)], Want::Candidates)).is_err());
+        assert!(step(9).0.is_err());
     }
 }
 

@@ -43,7 +43,7 @@ impl FromStr for Slice {
         let parts = text.split_once('/').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
         match parts {
             Some((rank, ranks)) if rank < ranks && ranks <= 1024 => Ok(Slice { rank, ranks }),
-            _ => bail!("expected a rank and how many there are, such as 0/8"),
+            _ => bail!("expected a rank and how many there are, such as 0/8, at most 1024"),
         }
     }
 }

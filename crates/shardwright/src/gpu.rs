@@ -29,23 +29,31 @@ pub(crate) fn found() -> bool {
     }
 }
 
-/// How many GPUs there are.
-pub(crate) fn count() -> usize {
-    Gpu::list().map_or(0, |all| all.len())
-}
-
-/// The GPUs on which so many ranks run: those that were named, or the first ones, one for each rank, or if there are not as many,
-/// the first one for all ranks.
-pub(crate) fn chosen(named: &[u32], ranks: usize) -> anyhow::Result<Vec<usize>> {
+/// The GPUs on which so many ranks of one of some replicas run: those that were named, or the next ones, one for each rank, or if there
+/// are not as many, the first one for all ranks.
+pub(crate) fn chosen(named: &[u32], ranks: usize, replica: [usize; 2]) -> anyhow::Result<Vec<usize>> {
     let there = if named.is_empty() { Gpu::list()?.len() } else { 0 };
-    choose(named, ranks, there)
+    choose(named, ranks, replica, there)
 }
 
-fn choose(named: &[u32], ranks: usize, there: usize) -> anyhow::Result<Vec<usize>> {
+fn choose(
+    named: &[u32],
+    ranks: usize,
+    [replica, replicas]: [usize; 2],
+    there: usize,
+) -> anyhow::Result<Vec<usize>> {
     match named {
-        [] if there >= ranks => Ok((0..ranks).collect()),
+        [] if there >= ranks * replicas => Ok((replica * ranks..(replica + 1) * ranks).collect()),
+        [] if there > 1 && replicas > 1 => {
+            bail!(
+                "{replicas} replicas of {ranks} ranks take {} GPUs, and there are {there}",
+                ranks * replicas
+            )
+        }
         [] => {
-            log::warn!("{ranks} ranks, but {there} GPU: all ranks run on GPU 0, one after the other");
+            if ranks > 1 {
+                log::warn!("{ranks} ranks, but {there} GPU: all ranks run on GPU 0, one after the other");
+            }
             Ok(vec![0])
         }
         [one] => Ok(vec![*one as usize]),
@@ -131,10 +139,16 @@ mod tests {
 
     #[test]
     fn ranks_have_gpus_of_their_own_where_there_are_enough() {
-        let check = |named: &[u32], ranks: usize, there: usize, expected: Option<&[usize]>| {
-            let chosen = choose(named, ranks, there).ok();
-            assert_eq!(chosen.as_deref(), expected, "{named:?} for {ranks} ranks, {there} there");
-        };
+        let one =
+            |named: &[u32], ranks: usize, replica: [usize; 2], there: usize, expected: Option<&[usize]>| {
+                let chosen = choose(named, ranks, replica, there).ok();
+                assert_eq!(
+                    chosen.as_deref(),
+                    expected,
+                    "{named:?} for {ranks} ranks, {replica:?}, {there} there"
+                );
+            };
+        let check = |named: &[u32], ranks, there, expected| one(named, ranks, [0, 1], there, expected);
         check(&[], 1, 8, Some(&[0]));
         check(&[], 4, 8, Some(&[0, 1, 2, 3]));
         check(&[], 4, 4, Some(&[0, 1, 2, 3]));
@@ -144,5 +158,11 @@ mod tests {
         check(&[3, 1], 2, 8, Some(&[3, 1]));
         check(&[3, 1], 1, 8, None);
         check(&[3, 1], 4, 8, None);
+        one(&[], 4, [0, 2], 8, Some(&[0, 1, 2, 3]));
+        one(&[], 4, [1, 2], 8, Some(&[4, 5, 6, 7]));
+        one(&[], 1, [1, 2], 2, Some(&[1]));
+        one(&[], 2, [1, 2], 3, None);
+        one(&[], 2, [1, 2], 1, Some(&[0]));
+        one(&[6], 1, [1, 2], 8, Some(&[6]));
     }
 }

@@ -94,6 +94,9 @@ pub(crate) struct BackendArgs {
     /// How many models share the host.
     #[arg(skip = 1usize)]
     replicas: usize,
+    /// Which of them this is.
+    #[arg(skip)]
+    replica: usize,
 }
 
 impl BackendArgs {
@@ -114,9 +117,6 @@ impl BackendArgs {
             );
         }
         let device = match &self.device {
-            Device::Cuda(all) if all.is_empty() && gpu::count() >= count * self.tp() => {
-                Device::Cuda((at * self.tp()..(at + 1) * self.tp()).map(|n| n as u32).collect())
-            }
             Device::Cuda(all) if all.len() > 1 && all.len() % count > 0 => {
                 bail!("{} GPUs do not go around {count} replicas", all.len())
             }
@@ -127,7 +127,7 @@ impl BackendArgs {
             other => other.clone(),
         };
         let threads = Some((self.threads() / count).max(1) as u32);
-        Ok(BackendArgs { device, threads, replicas: count, ..self.clone() })
+        Ok(BackendArgs { device, threads, replicas: count, replica: at, ..self.clone() })
     }
 
     /// Ranks to cut the model, or a stage of it, over.
@@ -439,7 +439,7 @@ impl Opened {
         let on_gpus = |indices: &[u32]| {
             let options = self.cuda_options(args, size, blocks)?;
             let trunk = (&trunk, self.plans(&trunk, args)?);
-            let indices = gpu::chosen(indices, trunk.1.len())?;
+            let indices = gpu::chosen(indices, trunk.1.len(), [args.replica, args.replicas])?;
             gpu::executor(&indices, &self.reader, trunk, &options, !args.no_memory_check)
         };
         match &args.device {

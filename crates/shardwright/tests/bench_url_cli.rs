@@ -256,5 +256,12 @@ fn what_is_no_server_is_told_in_one_line() {
     check(&["-m", "a.gguf", "--plot", "a.svg"], 2, "--url <URL>");
     check(&["--url", &nobody, "--plot", "a.png"], 2, "must end with .svg");
     check(&["--url", &nobody, "--concurrency", "0"], 2, "0 is not in");
+    check(&["--url", &nobody, "--dummy", "glm-5"], 2, "cannot be used with");
+    check(&["--kernels", "--url", &nobody], 2, "cannot be used with");
+    check(&["--kernels", "--demo"], 2, "cannot be used with");
+    check(&["--demo", "--dummy", "glm-5"], 2, "cannot be used with");
+    check(&["--dummy", "glm-5", "--layers", "0"], 2, "0 is not in");
+    check(&["--dummy", "glm-5", "--tp-rank", "8/8"], 2, "a rank and how many there are");
+    check(&["--dummy", "glm-5", "--tp-rank", "0/8", "--tp", "2"], 2, "cannot be used with");
     check(&[], 2, "required");
 }

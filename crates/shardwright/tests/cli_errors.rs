@@ -69,7 +69,7 @@ fn what_this_machine_cannot_do() {
         check(&[&["run", &llama, "-p", "x"], more].concat(), 1, expected);
     };
     run(&["--device", "cuda:9999"], &["GPU"]);
-    run(&["--device", "cuda:0,1"], &["a model runs on one GPU", "cuda:0,1"]);
+    run(&["--device", "cuda:0,1"], &["names 2 GPUs", "`--tp 2`"]);
     run(&["--tp", "64"], &["64 ranks", "legal for this file: 1"]);
     let long = ["--override-kv", "llama.context_length=int:200000000", "-c", "0"];
     run(&long, &["not enough memory", "of weights", "of cache", "available", "--no-memory-check"]);

@@ -3,7 +3,7 @@
 // One block is enough for ALONE positions. Of more, each chooses the best of CHUNK, and the last one to be done the best of
 // these, which lie in the order of their positions. done [MAX_ROWS] is zero before and after.
 // score [rows][CONTEXT] f32, out [rows][KEEP] f32; keys, places [rows][CHUNKS][KEEP].
-// Grid: CHUNKS, 1, rows; 1024 threads. Bytes: six times the scores, by one SM for each chunk, from its L1 cache but for
+// Grid: CHUNKS, 1, rows; 1024 threads. Bytes: five times the scores, by one SM for each chunk, from its L1 cache but for
 // the first time. 128 k positions are 8 chunks and then one of 16 k.
 #include "common/last.cuh"
 #include "common/select.cuh"

@@ -12,6 +12,9 @@ use crate::program::{Axis, Slot};
 const EACH: usize = 2;
 const BLOCK: usize = 1024;
 
+/// Most elements of a sum over devices that a norm receives: it holds them in shared memory.
+const RECEIVED: usize = 11_264;
+
 pub(crate) fn rms(l: &mut Lower<'_>, width: usize, eps: f32) {
     if l.choices.fuse && l.plans.len() == 1 && l.choices.inbox == 0 && may_wait(l) && Stream::of(l, l.at).free
     {
@@ -111,15 +114,25 @@ pub(crate) fn now(l: &mut Lower<'_>, op: usize) {
 /// A norm in a launch of its own.
 fn launch(l: &mut Lower<'_>, op: usize, Moments { width, eps, rms }: Moments) {
     let (whole, to) = (l.op_at(op).inputs[0].width, l.op_at(op).outputs[0]);
-    let Stream { addends, x, y, free } = Stream::of(l, op);
+    let Stream { mut addends, x, y, free } = Stream::of(l, op);
     let round = l.choices.fuse && width.is_multiple_of(32) && l.wanted_rounded(to.value);
     let unit = l.unit("norm").int("WIDTH", width).int("RUNS", whole / width).float("EPS", eps);
-    let unit = unit.int("RMS", u8::from(rms)).int("ADDENDS", addends.len()).int("ROUND", u8::from(round));
+    let unit = unit.int("RMS", u8::from(rms)).int("ROUND", u8::from(round));
     let block = width.div_ceil(EACH).next_power_of_two().clamp(128, BLOCK) as u32;
     // a sum over devices is received by one block
-    let receives = l.choices.inbox > 0 && !addends.is_empty();
+    let mut receives = l.choices.inbox > 0 && !addends.is_empty();
+    if receives && width > RECEIVED {
+        let sum = l.between("sum", width);
+        sum::whole(l, &addends[1..], sum.clone(), width);
+        addends.splice(1.., [sum]);
+        receives = false;
+    }
     let shares = if width == whole && free && !receives { width.div_ceil(block as usize) } else { 1 };
-    let mut unit = unit.int("BLOCK", block).int("SHARES", shares).int("RECEIVE", u8::from(receives));
+    let mut unit = unit
+        .int("ADDENDS", addends.len())
+        .int("BLOCK", block)
+        .int("SHARES", shares)
+        .int("RECEIVE", u8::from(receives));
     let mut inbox = [Slot::None, Slot::None];
     if receives {
         unit = sum::grouped(unit, l);

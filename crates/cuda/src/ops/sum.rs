@@ -26,7 +26,12 @@ pub(crate) fn sum(l: &mut Lower<'_>) {
     }
     let (from, to) = (l.input(0), l.output(0));
     let width = l.local().outputs[0].width;
-    exchange(l, &[from], to, width, true);
+    whole(l, &[from], to, width);
+}
+
+/// The sum over devices of this rank's summand, which may be of two values.
+pub(crate) fn whole(l: &mut Lower<'_>, summand: &[Slot], to: Slot, width: usize) {
+    exchange(l, summand, to, width, true);
 }
 
 /// This rank's part of a sum that a norm receives: the inbox, and how it waits.

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use shardwright_cuda::device::Device;
 use shardwright_cuda::{CudaExecutor, CudaOptions, Result};
@@ -27,7 +28,8 @@ pub(crate) fn exact() -> CudaOptions {
         ranks: Ranks::default(),
         narrow: CudaOptions::NARROW,
         alone: false,
-        patience: CudaOptions::PATIENCE,
+        // emulators are slow, and two cores may have to run many
+        patience: [Duration::from_secs(60); 2],
     }
 }
 

@@ -10,7 +10,7 @@ use shardwright_model::synth::{self, Layout};
 #[derive(clap::Args)]
 pub(super) struct DummyArgs {
     /// Measure a model of this shape, its weights made up on the GPU; `shardwright synth --list` has the names.
-    #[arg(long, value_name = "PRESET", help_heading = "Dummy models")]
+    #[arg(long, value_name = "PRESET", conflicts_with_all = ["MODEL", "model", "hf", "demo"], help_heading = "Dummy models")]
     dummy: Option<String>,
     /// Types of the dummy model's weights.
     #[arg(
@@ -22,7 +22,7 @@ pub(super) struct DummyArgs {
     )]
     recipe: String,
     /// Layers of the dummy model [default: all].
-    #[arg(long, value_name = "N", requires = "dummy", help_heading = "Dummy models")]
+    #[arg(long, value_name = "N", requires = "dummy", help_heading = "Dummy models", value_parser = clap::value_parser!(u32).range(1..))]
     layers: Option<u32>,
     /// Only this rank of so many, such as 0/8; what ranks would exchange is left out.
     #[arg(

@@ -42,7 +42,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     server: url::UrlArgs,
     /// Measure kernels of the GPU instead of a model.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["MODEL", "model", "hf", "demo", "dummy"])]
     kernels: bool,
     #[command(flatten)]
     how: How,

@@ -14,6 +14,8 @@ pub(super) struct Card {
     pub(super) bus: String,
     pub(super) memory: u64,
     pub(super) free: Option<u64>,
+    /// Why it can't be used.
+    pub(super) broken: Option<String>,
     pub(super) at: Place,
 }
 
@@ -82,7 +84,13 @@ pub(super) fn all(
 
 fn of_card(card: &Card, several: bool) -> Vec<Finding> {
     let (i, at) = (card.index, &card.at);
-    let mut all = vec![];
+    let broken = card.broken.as_ref().map(|why| {
+        Finding::new(
+            format!("GPU {i} can't be used: {why}"),
+            "nvidia-smi tells who uses it, and in which mode it is",
+        )
+    });
+    let mut all: Vec<Finding> = broken.into_iter().collect();
     if let Some([now, most]) = at.lanes.filter(|[now, most]| now < most) {
         let fix = "seat the card anew or take another slot; look for bifurcation in the BIOS";
         all.push(Finding::new(format!("GPU {i} has {now} of its {most} lanes"), fix));
@@ -195,6 +203,8 @@ mod tests {
 
     #[test]
     fn without_gpu_or_compiler_that_is_what_is_told() {
+        let card = Card { broken: Some("exclusive mode".into()), ..Card::default() };
+        says(&found(&Host::default(), vec![card], &[]), "GPU 0 can't be used: exclusive mode", "nvidia-smi");
         let none = all(&Host::default(), &Err("no driver".into()), &Err("none".into()), &[]);
         says(&none, "no driver", "CPU");
         assert_eq!(none.len(), 1);

@@ -20,7 +20,7 @@ pub(super) struct Host {
 /// Where a card is plugged in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
-    /// Lanes of the link, and the most that both ends could have.
+    /// Lanes of the link, and the most that the card could have.
     pub(super) lanes: Option<[u32; 2]>,
     /// Transfers a second of a lane, as the system writes it; cards that rest lower it.
     pub(super) speed: Option<String>,
@@ -35,7 +35,9 @@ pub(super) struct Place {
 impl Host {
     /// `root` is `/`, but for tests.
     pub(super) fn read(root: &Path) -> Host {
-        let list = |path: &str| fs::read_dir(root.join(path)).map_or(0, Iterator::count);
+        // with `iommu=pt` groups are there too, but nothing is translated
+        let groups = fs::read_dir(root.join("sys/kernel/iommu_groups")).into_iter().flatten().flatten();
+        let kinds = groups.filter_map(|group| line(&group.path().join("type")));
         let nodes = fs::read_dir(root.join("sys/devices/system/node")).map_or(0, |all| {
             let names = all.flatten().filter_map(|e| e.file_name().into_string().ok());
             names.filter(|n| n.strip_prefix("node").is_some_and(|n| n.parse::<u32>().is_ok())).count()
@@ -46,7 +48,7 @@ impl Host {
             memory: meminfo.and_then(|kib| kib.parse::<u64>().ok()).map(|kib| kib * 1024),
             nodes: nodes.max(1),
             governor: line(&root.join("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
-            iommu: list("sys/kernel/iommu_groups") > 0,
+            iommu: kinds.into_iter().any(|kind| kind.starts_with("DMA")),
         }
     }
 }
@@ -55,9 +57,10 @@ impl Place {
     /// Of the card at this place of the PCI bus.
     pub(super) fn read(root: &Path, bus: &str) -> Place {
         let folder = root.join("sys/bus/pci/devices").join(bus.to_lowercase());
-        let number = |name: &str| line(&folder.join(name))?.parse().ok();
+        // virtual machines may say 0, or 63
+        let lanes = |name: &str| line(&folder.join(name))?.parse().ok().filter(|n| (1..=32).contains(n));
         Place {
-            lanes: number("current_link_width").zip(number("max_link_width")).map(|(now, most)| [now, most]),
+            lanes: lanes("current_link_width").zip(lanes("max_link_width")).map(|(now, most)| [now, most]),
             speed: line(&folder.join("current_link_speed")),
             window: fs::read_to_string(folder.join("resource")).ok().and_then(|text| window(&text)),
             node: line(&folder.join("numa_node")).and_then(|n| n.parse().ok()).filter(|n| *n >= 0),
@@ -79,12 +82,16 @@ fn word(path: &Path, name: &str) -> Option<String> {
     rest.split_whitespace().next().map(str::to_owned)
 }
 
-/// The second region of a card's `resource` file is the window into its memory: its first and last address.
+/// The largest of the six regions that a card's `resource` file begins with is the window into its memory; a line has the first
+/// and the last address.
 fn window(text: &str) -> Option<u64> {
-    let mut ends = text.lines().nth(1)?.split_whitespace();
-    let mut address = || u64::from_str_radix(ends.next()?.strip_prefix("0x")?, 16).ok();
-    let (first, last) = (address()?, address()?);
-    (last > first).then(|| last - first + 1)
+    let region = |line: &str| {
+        let mut ends = line.split_whitespace();
+        let mut address = || u64::from_str_radix(ends.next()?.strip_prefix("0x")?, 16).ok();
+        let (first, last) = (address()?, address()?);
+        last.checked_sub(first).filter(|bytes| *bytes > 0)?.checked_add(1)
+    };
+    text.lines().take(6).filter_map(region).max()
 }
 
 /// The bridges between a device and its root whose access control redirects.
@@ -147,7 +154,9 @@ mod tests {
         write(root.path(), "sys/devices/system/node/node1/cpulist", "4-7");
         write(root.path(), "sys/devices/system/node/possible", "0-1");
         write(root.path(), "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n");
-        write(root.path(), "sys/kernel/iommu_groups/0/type", "DMA");
+        write(root.path(), "sys/kernel/iommu_groups/0/type", "identity\n");
+        assert!(!Host::read(root.path()).iommu);
+        write(root.path(), "sys/kernel/iommu_groups/1/type", "DMA-FQ\n");
         let host = Host::read(root.path());
         assert_eq!((host.memory, host.nodes, host.iommu), (Some(16 << 20), 2, true));
         assert_eq!(host.governor.as_deref(), Some("powersave"));
@@ -165,7 +174,9 @@ mod tests {
         write(root.path(), &format!("{card}/max_link_width"), "16\n");
         write(root.path(), &format!("{card}/current_link_speed"), "32.0 GT/s PCIe\n");
         write(root.path(), &format!("{card}/numa_node"), "1\n");
-        let regions = "0x1000 0x1fff 0x0\n0x0000000800000000 0x000000080fffffff 0x14220c\n";
+        // as a Hopper card has them: each region of 64 bits takes two lines
+        let regions =
+            "0x1000 0x1fff 0x0\n0x0 0x0 0x0\n0x0000000800000000 0x000000080fffffff 0x14220c\n0x0 0x0 0x0\n";
         write(root.path(), &format!("{card}/resource"), regions);
         let links = root.path().join("sys/bus/pci/devices");
         fs::create_dir_all(&links).unwrap();
@@ -187,7 +198,8 @@ mod tests {
         let mut config = vec![0; 4096];
         config[256..260].copy_from_slice(&(0x100u32 << 20 | 1).to_le_bytes());
         assert!(!redirecting(&config));
-        for text in ["", "0x0 0x0 0x0\n", "0x0 0x1\n0x5 0x4 0x0\n", "a\nb c\n", "x\n0x1"] {
+        for text in ["", "0x0 0x0 0x0\n", "0x5 0x4 0x0\n", "a\nb c\n", "x\n0x1", "0x0 0xffffffffffffffff 0x0"]
+        {
             assert_eq!(window(text), None, "{text:?}");
         }
     }

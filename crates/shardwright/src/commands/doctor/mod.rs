@@ -44,6 +44,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let host = Host::read(&root);
     let compiler = Nvrtc::find().map_err(|e| e.to_string());
     let gpus = Gpu::list().map_err(|e| e.to_string());
+    let driver = gpus
+        .as_ref()
+        .ok()
+        .and_then(|all| all.first())
+        .map(|gpu| format!("CUDA {}.{}", gpu.driver.0, gpu.driver.1));
     let named = compiler.as_ref().map(ToString::to_string).map_err(Clone::clone);
     let jit = compiler.ok().map(|nvrtc| Arc::new(Jit::new(nvrtc, Jit::folder(), |_, _| {})));
     let card = |info| card(info, &root, jit.as_ref());
@@ -57,6 +62,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.json {
         let all = json!({
             "host": { "cores": host.cores, "memory": host.memory, "nodes": host.nodes, "iommu": host.iommu, "governor": host.governor },
+            "driver": driver,
             "compiler": named.ok(),
             "cards": cards.unwrap_or_default().iter().map(card_json).collect::<Vec<_>>(),
             "pairs": pairs.iter().map(pair_json).collect::<Vec<_>>(),
@@ -65,13 +71,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         return Ok(writeln!(out, "{all:#}")?);
     }
     let cards = cards.unwrap_or_default();
-    Ok(write!(out, "{}", told(&host, &named, &cards, &pairs, &findings))?)
+    let programs = [driver.as_deref(), named.as_deref().ok()];
+    Ok(write!(out, "{}", told(&host, programs, &cards, &pairs, &findings))?)
 }
 
 fn card(info: GpuInfo, root: &std::path::Path, jit: Option<&Arc<Jit>>) -> Card {
-    let free = jit.and_then(|jit| Gpu::open(info.index, jit.clone()).ok()?.free_memory().ok());
+    let free = jit.map(|jit| Gpu::open(info.index, jit.clone()).and_then(|gpu| gpu.free_memory()));
+    let broken = free.as_ref().and_then(|free| Some(free.as_ref().err()?.to_string()));
     let at = Place::read(root, &info.place);
-    Card { index: info.index, name: info.name, bus: info.place, memory: info.memory, free, at }
+    let free = free.and_then(Result::ok);
+    Card { index: info.index, name: info.name, bus: info.place, memory: info.memory, free, broken, at }
 }
 
 /// Every two cards.
@@ -109,7 +118,7 @@ fn card_json(card: &Card) -> Json {
     let at = &card.at;
     json!({
         "index": card.index, "name": card.name, "bus": card.bus, "memory": card.memory, "free": card.free,
-        "lanes": at.lanes, "speed": at.speed, "window": at.window, "node": at.node, "redirects": at.redirects,
+        "broken": card.broken, "lanes": at.lanes, "speed": at.speed, "window": at.window, "node": at.node, "redirects": at.redirects,
     })
 }
 
@@ -124,7 +133,7 @@ fn pair_json(pair: &Pair) -> Json {
 /// All of it for people.
 fn told(
     host: &Host,
-    compiler: &Result<String, String>,
+    [driver, compiler]: [Option<&str>; 2],
     cards: &[Card],
     pairs: &[Pair],
     findings: &[Finding],
@@ -132,7 +141,8 @@ fn told(
     let mut table = Table::pairs();
     table.pair("cores", format!("{}, on {} NUMA nodes", host.cores, host.nodes));
     table.pair("memory", host.memory.map_or("?".into(), bytes));
-    table.pair("kernel compiler", compiler.as_ref().map_or("none", String::as_str));
+    table.pair("driver", driver.unwrap_or("none"));
+    table.pair("kernel compiler", compiler.unwrap_or("none"));
     let tables = [(true, table), (!cards.is_empty(), of_cards(cards)), (!pairs.is_empty(), of_pairs(pairs))];
     let mut text: String = tables.iter().filter(|t| t.0).map(|(_, table)| format!("{table}\n")).collect();
     for finding in findings {
@@ -197,11 +207,11 @@ mod tests {
         let way = Way { small: 1.75, large: 3e11 };
         let pair = Pair { cards: [0, 1], direct: Ok(way), host: Err("asked for nothing".into()) };
         let finding = Finding { what: "too slow".into(), cost: Some(273.4), fix: "be faster".into() };
-        let text = told(&Host::default(), &Err("none".into()), &[card], &[pair], &[finding]);
+        let text = told(&Host::default(), [None, None], &[card], &[pair], &[finding]);
         for part in ["0 NVIDIA H200", "8 of 16", "0 and 1", "1.8", "300.0", "273", "too slow", "be faster"] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        let nothing = told(&Host::default(), &Ok("NVRTC".into()), &[], &[], &[]);
+        let nothing = told(&Host::default(), [Some("CUDA 13.0"), Some("NVRTC")], &[], &[], &[]);
         assert!(nothing.contains("Nothing was found") && !nothing.contains("GPU"), "{nothing}");
     }
 }

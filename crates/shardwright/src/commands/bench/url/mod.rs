@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// With one of these there is no server, and `requires` says nothing of what another flag excludes.
-const FILES: [&str; 3] = ["MODEL", "hf", "demo"];
+const FILES: [&str; 5] = ["MODEL", "hf", "demo", "dummy", "kernels"];
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Of a server")]
@@ -27,6 +27,7 @@ pub(super) struct UrlArgs {
     #[arg(long, value_name = "URL", conflicts_with_all = [
         "MODEL", "hf", "demo", "mtp", "override_kv", "dense_attention", "deal_embedding", "prompt", "chunk", "tp", "device",
         "activations", "allreduce_type", "check_ranks", "threads", "enforce_eager", "no_memory_check", "StageArgs",
+        "dummy", "kernels",
     ])]
     url: Option<String>,
     /// The key that it wants.
