@@ -7,7 +7,7 @@ use crate::lower::Lower;
 use crate::program::{Axis, Scratch, Slot};
 use crate::unit::Unit;
 
-/// A launch's blocks must fit on a device at once, beside whatever else runs there.
+/// Most blocks of a launch, which must all fit on a device at once, beside whatever else runs there.
 const BLOCKS: usize = 48;
 const BLOCK: u32 = 128;
 
@@ -55,8 +55,11 @@ fn exchange(l: &mut Lower<'_>, summand: &[Slot], to: Slot, width: usize, receive
     let slot = l.program.exchanges % 2;
     l.program.exchanges += 1;
     let unit = l.unit("exchange").int("WIDTH", width).int("ADDENDS", summand.len());
-    let unit =
-        unit.int("RECEIVE", u8::from(receive)).int("LEGS", 1).int("BLOCKS", BLOCKS).int("BLOCK", BLOCK);
+    // a thread for each packet of a tile's rows; packets of more rows are taken in turn
+    let packets = l.choices.tile as usize * width / packet(l.choices.ranks.wire);
+    let blocks = packets.div_ceil(BLOCK as usize).clamp(1, BLOCKS);
+    let unit = unit.int("RECEIVE", u8::from(receive)).int("LEGS", 1);
+    let unit = unit.int("BLOCKS", blocks).int("BLOCK", BLOCK);
     let unit = grouped(unit, l);
     let second = summand.get(1).cloned().unwrap_or(Slot::None);
     let number = l.number(l.at);
@@ -70,7 +73,7 @@ fn exchange(l: &mut Lower<'_>, summand: &[Slot], to: Slot, width: usize, receive
         Slot::Wait,
         number,
     ];
-    l.call(unit, [Axis::Blocks(BLOCKS as u32), Axis::Blocks(1), Axis::Blocks(1)], BLOCK, args);
+    l.call(unit, [Axis::Blocks(blocks as u32), Axis::Blocks(1), Axis::Blocks(1)], BLOCK, args);
 }
 
 /// What a kernel must know of the group.
