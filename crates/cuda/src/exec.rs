@@ -176,27 +176,13 @@ impl fmt::Debug for CudaExecutor {
 }
 
 impl CudaExecutor {
-    /// An executor of a description's rank plans, and of those of its next-token layer if it is to draft. Weights are
-    /// copied to the device; `watch` is told of bytes as they go.
+    /// An executor of a description's rank plans, and of those of its next-token layer if it is to draft, on one device or on one for
+    /// each rank, in their order. Weights are copied to the devices; `watch` is told of bytes as they go.
     ///
     /// # Errors
-    /// If a size is zero, the device has too little memory, a kernel does not compile, or the plans are not of this file.
+    /// If a size is zero, a device has too little memory, a kernel does not compile, or the plans are not of this file; if there are
+    /// several devices, but not one for each rank; if ranks do not find each other.
     pub fn new(
-        device: Box<dyn Device>,
-        file: &Arc<Reader>,
-        trunk: (&Description, Vec<RankPlan>),
-        draft: Option<(&Description, Vec<RankPlan>)>,
-        options: &CudaOptions,
-        watch: &mut dyn FnMut(u64),
-    ) -> Result<CudaExecutor> {
-        CudaExecutor::over(vec![device], file, trunk, draft, options, watch)
-    }
-
-    /// The same over one device for each rank, in their order.
-    ///
-    /// # Errors
-    /// As [`CudaExecutor::new`]; if there are several devices, but not one for each rank; if ranks do not find each other.
-    pub fn over(
         mut devices: Vec<Box<dyn Device>>,
         file: &Arc<Reader>,
         trunk: (&Description, Vec<RankPlan>),

@@ -14,19 +14,16 @@ use shardwright_cuda::unit::Unit;
 const ARCHITECTURES: [&str; 7] = ["sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a"];
 /// Narrows them, for quick looks: names with commas between.
 const SOME: &str = "SHARDWRIGHT_ARCHITECTURES";
-/// Kernels that may spill: stem, one of its numbers, and at most how many bytes, stored and loaded, on any architecture; the first
+/// Kernels that may spill: stem, one of its numbers, and at most how many bytes, stored and loaded, on each architecture; the first
 /// that fits counts. Five to eight rows at a time are held in registers, which is how prompts are read until they have kernels of their
 /// own; the last step of an answer is one block; experts without rounding are for measuring. Products for one row spill a few words
 /// over their loop for more blocks at a time, which is faster.
-const SPILLS: [(&str, &str, u32); 8] = [
-    ("answer", "LAST=1", 104),
-    ("down", "QUANT=QUANT_Q5_K", 36),
-    ("down", "QUANT=QUANT_Q5_1", 8),
-    ("experts", "FAST=0", 148),
-    ("experts", "QUANT=QUANT_Q4_K", 32),
-    ("linear", "TILE=5", 32),
-    ("linear", "TILE=8", 64),
-    ("linear", "QUANT=QUANT_Q5_K", 32),
+const SPILLS: [(&str, &str, [u32; ARCHITECTURES.len()]); 5] = [
+    ("answer", "LAST=1", [32, 72, 72, 0, 8, 8, 104]),
+    ("down", "QUANT=QUANT_Q5_K", [36, 12, 12, 12, 0, 0, 0]),
+    ("experts", "FAST=0", [116, 148, 148, 108, 0, 0, 0]),
+    ("experts", "QUANT=QUANT_Q4_K", [32, 32, 32, 32, 8, 8, 32]),
+    ("linear", "QUANT=QUANT_Q5_K", [0, 32, 32, 32, 32, 32, 32]),
 ];
 /// The most shared memory that a block can have on each of them.
 const SHARED: u32 = 99 << 10;
@@ -57,7 +54,7 @@ fn number_before(line: &str, phrase: &str) -> Option<u32> {
 }
 
 /// What is wrong with a kernel that has compiled.
-fn complaints(unit: &Unit, log: &str) -> Vec<String> {
+fn complaints(unit: &Unit, architecture: &str, log: &str) -> Vec<String> {
     let warnings = log.lines().filter(|l| l.contains("warning")).map(str::to_owned);
     let Some(needs) = Needs::read(log) else {
         return warnings.chain(["no report of what it needs".to_owned()]).collect();
@@ -65,9 +62,11 @@ fn complaints(unit: &Unit, log: &str) -> Vec<String> {
     let shared = needs.shared + unit.shared();
     let much = (shared > SHARED).then(|| format!("{shared} bytes of shared memory, {SHARED} is the most"));
     let label = unit.label();
-    let here =
-        |(stem, number, _): &&(&str, &str, u32)| *stem == unit.stem && label.split(' ').any(|n| n == *number);
-    let most = SPILLS.iter().find(here).map_or(0, |spill| spill.2);
+    let here = |(stem, number, _): &&(&str, &str, [u32; ARCHITECTURES.len()])| {
+        *stem == unit.stem && label.split(' ').any(|n| n == *number)
+    };
+    let at = ARCHITECTURES.iter().position(|a| *a == architecture);
+    let most = SPILLS.iter().find(here).zip(at).map_or(0, |(spill, at)| spill.2[at]);
     let spills = (needs.spilled > most).then(|| format!("{} bytes spilled", needs.spilled));
     warnings.chain(much).chain(spills).collect()
 }
@@ -87,7 +86,7 @@ fn tried(nvrtc: &Nvrtc, unit: &Unit) -> (String, Vec<String>) {
         let cell = needs.map(|n| format!("{} {} {}", n.registers, n.shared + unit.shared(), n.spilled));
         line += &format!("{:>14}", cell.unwrap_or_default());
         let found = match compiled {
-            Ok(compiled) => complaints(unit, &compiled.log),
+            Ok(compiled) => complaints(unit, architecture, &compiled.log),
             Err(e) => vec![e.to_string()],
         };
         wrong.extend(found.iter().map(|c| format!("{} on {architecture}: {c}", unit.label())));
@@ -141,7 +140,7 @@ fn reports_are_read_and_judged() {
     assert_eq!(Needs::read("warning: no report"), None);
 
     let check = |log: &str, wanted: &[&str]| {
-        let found = complaints(&Unit::new("quantize"), log);
+        let found = complaints(&Unit::new("quantize"), "sm_90a", log);
         assert_eq!(found.len(), wanted.len(), "{found:?}");
         assert!(found.iter().zip(wanted).all(|(f, w)| f.contains(w)), "{found:?} {wanted:?}");
     };
@@ -151,6 +150,6 @@ fn reports_are_read_and_judged() {
     check(&report(40, "", 4), &["8 bytes spilled"]);
     check(&format!("a.cu(3): warning #177-D: unused\n{}", report(40, "", 0)), &["#177-D"]);
     check("", &["no report"]);
-    let given = complaints(&Unit::new("quantize").int("SHARED", SHARED), &report(40, shared, 0));
+    let given = complaints(&Unit::new("quantize").int("SHARED", SHARED), "sm_90a", &report(40, shared, 0));
     assert!(matches!(&given[..], [much] if much.contains("134376 bytes of shared memory")), "{given:?}");
 }

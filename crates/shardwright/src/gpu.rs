@@ -89,7 +89,7 @@ pub(crate) fn executor(
         progress.at(megabytes(done));
     };
     let gpus = gpus.into_iter().map(|gpu| Box::new(gpu) as Box<dyn Device>).collect();
-    Ok(Box::new(CudaExecutor::over(gpus, file, trunk, None, options, &mut watch)?))
+    Ok(Box::new(CudaExecutor::new(gpus, file, trunk, None, options, &mut watch)?))
 }
 
 fn fits(gpu: &Gpu, needs: &Needs) -> anyhow::Result<()> {

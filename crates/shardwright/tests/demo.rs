@@ -81,7 +81,7 @@ fn on_gpu(reader: &Arc<Reader>, options: Options, ranks: usize, fast: bool) -> O
         alone: false,
         patience: CudaOptions::PATIENCE,
     };
-    Some(CudaExecutor::new(Box::new(gpu), reader, (&trunk, plans), None, &size, &mut |_| {}).unwrap())
+    Some(CudaExecutor::new(vec![Box::new(gpu)], reader, (&trunk, plans), None, &size, &mut |_| {}).unwrap())
 }
 
 /// Negative log-likelihood of each token after the first, in nats.

@@ -70,7 +70,7 @@ pub(crate) fn on(
     let cut = |d: &Description| -> Vec<RankPlan> { plan(d, &|n| file.tensor(n), ranks).unwrap() };
     let (trunk_plans, draft_plans) = (cut(&trunk), draft.as_ref().map(cut));
     let draft = draft.as_ref().zip(draft_plans);
-    CudaExecutor::over(devices, &file, (&trunk, trunk_plans), draft, options, &mut |_| {})
+    CudaExecutor::new(devices, &file, (&trunk, trunk_plans), draft, options, &mut |_| {})
 }
 
 /// Logits and hidden rows of steps of several rows, of one, and of one that a recording runs.
