@@ -69,23 +69,12 @@ pub fn units() -> Result<BTreeSet<Unit>> {
     let sizes = |stem| Unit::new(stem).int("MAX_ROWS", 64).int("TABLE", 2048);
     for quant in QuantType::ALL.iter().copied().filter(|q| q.is_weight()) {
         let bytes = quant.row_bytes(2048).unwrap_or_default();
-        let linear = |fast, tile| {
-            let mut unit = sizes("linear").int("BLOCK", 256).int("TILE", tile).int("HEADS", 1);
-            let kind = unit.matrix(quant, bytes, 2048, fast);
-            let unit = unit.int("PART0", format!("{kind}, {kind}, 4096, 8, PLAIN, 0")).int("END0", 512);
-            let unit = unit.int("PARTS", 1).int("MATRICES", 512).int("HAS_LINES", 0).int("CHOOSE", 0);
-            let unit = unit.int("PREPARE", "AS_IT_LIES").int("PREPARED", 0).int("OWNED", 0).int("HALF", 0);
-            unit.int("ANSWER", 0).int("ADDED", 0).int("STREAM", 0).int("NORM_ROUND", 0)
-        };
-        units.extend([linear(true, 1), linear(true, 8), linear(false, 8)]);
+        let matrix = measure::Matrix { quant, cols: 2048, outs: 4096 };
+        for (tile, fast) in [(1, true), (8, true), (8, false)] {
+            units.insert(matrix.unit(tile, fast)?.0.int("MAX_ROWS", 64).int("TABLE", 2048));
+        }
         let embed = sizes("embed").quant(quant).int("ROW_BYTES", bytes).int("WIDTH", 2048);
         units.insert(embed.int("ROWS", 1000).int("FIRST", 0));
-    }
-    for quant in measure::TYPES {
-        let stream = sizes("stream").quant(quant).int("COLS", 6144).int("OUTS", 4096);
-        let stream = stream.int("ROW_BYTES", quant.row_bytes(6144).unwrap_or_default());
-        let stream = stream.int("FAST", u8::from(quant.group().is_some()));
-        units.extend([1, 2, 4].map(|tile| stream.clone().int("TILE", tile)));
     }
     let transposed = sizes("transposed").quant(QuantType::Q8_0).int("ROW_BYTES", 544);
     units.insert(transposed.int("HEADS", 16).int("COLS", 512).int("OUTS", 512));
@@ -131,6 +120,14 @@ mod tests {
         let kernels = FILES.iter().map(|(name, _)| *name).filter(|name| !name.starts_with("common/"));
         for kernel in kernels {
             assert!(units.iter().any(|unit| unit.stem == kernel), "{kernel}");
+        }
+    }
+
+    /// A kernel that ended without waiting for those in front of it would have those behind it believe that all are done.
+    #[test]
+    fn every_kernel_waits_for_its_turn() {
+        for (name, text) in FILES.iter().filter(|(name, _)| !name.starts_with("common/")) {
+            assert!(text.contains("    in_turn();") || text.contains("    await_earlier();"), "{name}");
         }
     }
 

@@ -23,6 +23,7 @@ mod needs;
 pub mod nvrtc;
 mod ops;
 pub mod peers;
+pub mod planes;
 mod product;
 pub mod program;
 mod report;
@@ -31,6 +32,7 @@ pub mod step;
 mod store;
 mod threads;
 pub mod unit;
+mod wave;
 mod worker;
 
 pub use error::{Error, Result};

@@ -3,9 +3,11 @@
 // Grid: HEADS, VALUE / 32 rounded up, rows; 256 threads: an element a lane, a share of the parts a warp.
 // Bytes: 4 VALUE a part with keys, head and row.
 #include "common/merge.cuh"
+#include "common/overlap.cuh"
 #include "common/round.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) run(const int* step, const float* part, float* out, i8* q, float4* s) {
+    in_turn();
     int i = blockIdx.z, warp = threadIdx.x / 32, lane = threadIdx.x % 32, k = 32 * blockIdx.y + lane;
     if (i >= step_rows(step)) return;
     Merge<PARTS, VALUE> merge(part, step, i, HEADS, blockIdx.x, KEEP);

@@ -10,10 +10,11 @@ use crate::lower::Lower;
 use crate::product::{Choice, Input, Product};
 use crate::program::{Axis, Scratch, Slot};
 use crate::unit::Unit;
+use crate::wave::{self, Deal};
 use crate::{Error, Result};
 
-/// Blocks that keep all multiprocessors busy; where there are fewer, each has twice the threads.
-const BUSY: usize = 384;
+/// Threads of a block.
+const THREADS: usize = 256;
 
 pub(crate) fn experts(l: &mut Lower<'_>, used: usize) -> Result<()> {
     let (op, to) = (l.at, l.output(0));
@@ -73,17 +74,22 @@ fn first_half(l: &mut Lower<'_>, op: usize, used: usize, picked: Slot, fused: bo
         let kind = unit.matrix(w.quant, w.bytes_a_row(), w.cols.len(), fast);
         unit = unit.int(name, kind);
     }
-    let own = if round { 32 } else { 8 };
-    let unit = unit.int("OWN", own).int("ROUND", u8::from(round));
+    let bytes = gate.bytes_a_row() + up.bytes_a_row();
+    let all = inner * used * bytes;
+    let (unit, deal) = wave::deal(unit, all, THREADS, |most| {
+        let own = wave::own(inner, bytes, all.div_ceil(most), if round { 32 } else { 4 });
+        Deal { blocks: used * inner.div_ceil(own), largest: own * bytes, what: own }
+    });
+    let unit = unit.int("OWN", deal.what).int("ROUND", u8::from(round)).int("BLOCK", THREADS);
     let mut args = vec![Slot::Step, picked, l.weight_of(op, 0), l.weight_of(op, 1), l.value(&input)];
     args.extend([codes, scales]);
     args.extend(match &act {
         Act::Plain(out) => [out.clone(), Slot::None, Slot::None],
         Act::Rounded([codes, scales]) => [Slot::None, codes.clone(), scales.clone()],
     });
-    let grid = [Axis::Blocks(inner.div_ceil(own) as u32), Axis::Blocks(used as u32), Axis::Rows(1)];
-    let threads = if own > 8 && inner.div_ceil(own) * used < BUSY { 512 } else { 256 };
-    l.call(unit.int("BLOCK", threads), grid, threads, args);
+    let blocks = inner.div_ceil(deal.what) as u32;
+    let grid = [Axis::Blocks(blocks), Axis::Blocks(used as u32), Axis::Rows(1)];
+    l.call(unit, grid, THREADS as u32, args);
     Ok(act)
 }
 
@@ -109,9 +115,16 @@ fn second_half(l: &mut Lower<'_>, op: usize, used: usize, ends: Ends<'_>) -> Res
     let (unit, shared) = beside(l, unit, ends.shared);
     args.extend(shared);
     args.push(ends.to);
-    let unit = unit.int("ROUND", u8::from(here));
-    let blocks = Axis::Blocks(down.rows.len().div_ceil(8) as u32);
-    l.call(unit, [blocks, Axis::Blocks(1), Axis::Rows(1)], 256, args);
+    let teams = (THREADS / 32).div_ceil(used);
+    let (outs, threads) = (down.rows.len(), 32 * teams * used);
+    let (unit, deal) = wave::deal(unit, outs, threads, |most| {
+        let own = wave::own(outs, 1, outs.div_ceil(most), teams);
+        Deal { blocks: outs.div_ceil(own), largest: own, what: own }
+    });
+    let unit =
+        unit.int("ROUND", u8::from(here)).int("OWN", deal.what).int("TEAMS", teams).int("BLOCK", threads);
+    let grid = [Axis::Blocks(deal.blocks as u32), Axis::Blocks(1), Axis::Rows(1)];
+    l.call(unit, grid, threads as u32, args);
     Ok(())
 }
 

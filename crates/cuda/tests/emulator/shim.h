@@ -220,6 +220,10 @@ static inline unsigned __reduce_max_sync(unsigned m, unsigned v) {
     for (int o = 16; o > 0; o >>= 1) v = std::max<unsigned>(v, __shfl_xor_sync(m, v, o));
     return v;
 }
+static inline unsigned __reduce_add_sync(unsigned m, unsigned v) {
+    for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(m, v, o);
+    return v;
+}
 static inline unsigned __reduce_min_sync(unsigned m, unsigned v) {
     for (int o = 16; o > 0; o >>= 1) v = std::min<unsigned>(v, __shfl_xor_sync(m, v, o));
     return v;
