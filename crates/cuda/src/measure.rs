@@ -1,11 +1,12 @@
 //! How fast kernels read weights: a matrix in many copies, one after the other in a recording, so that none is in a cache when
-//! its turn comes.
+//! its turn comes; and how fast memory is read when nothing else is done.
 
 use std::time::Instant;
 
 use shardwright_gguf::QuantType;
 
 use crate::device::{Device, Kernel, Launch};
+use crate::stamp::Stamped;
 use crate::unit::Unit;
 use crate::{Error, Result};
 
@@ -15,6 +16,31 @@ const ROWS: usize = 4;
 const COPIES: usize = 200;
 /// Times of which the median counts.
 const TIMES: usize = 15;
+
+/// Blocks a multiprocessor that read memory, their threads, and bytes that each thread reads in a round.
+const READERS: u32 = 4;
+const READING: u32 = 512;
+const ROUND: usize = 64;
+
+/// Bytes a second that a kernel reads which does nothing else, of so many bytes or somewhat less.
+///
+/// # Errors
+/// If the device has too little memory or is broken, or if that is too little to be read by all its multiprocessors.
+pub fn reading(device: &mut dyn Device, bytes: usize) -> Result<f64> {
+    let blocks = READERS * device.multiprocessors();
+    let threads = (blocks * READING) as usize;
+    let rounds = bytes / (threads * ROUND);
+    if rounds == 0 {
+        return Err(Error::Plan(format!("{bytes} bytes to be read by {threads} threads")));
+    }
+    let kernel = device.load(&[Unit::new("read").int("ROUNDS", rounds)])?[0];
+    let args = vec![device.alloc(rounds * threads * ROUND)?, device.alloc(threads * 4)?];
+    let launch = Launch { kernel, grid: [blocks, 1, 1], block: READING, shared: 0, args };
+    let mut stamped = Stamped::new(device, &[&[launch]])?;
+    (0..TIMES).try_for_each(|_| stamped.replay(device))?;
+    let seconds: f64 = stamped.times().groups.iter().sum();
+    Ok((rounds * threads * ROUND) as f64 / seconds.max(1e-9))
+}
 
 /// The types that are measured.
 pub const TYPES: [QuantType; 5] =
