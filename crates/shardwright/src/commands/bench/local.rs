@@ -2,6 +2,7 @@
 
 use super::How;
 use super::dummy::DummyArgs;
+use super::launches;
 use crate::progress::Progress;
 use crate::table::Table;
 use crate::wire::{BackendArgs, ModelArgs, Size};
@@ -16,6 +17,9 @@ pub(super) struct LocalArgs {
     backend: BackendArgs,
     #[command(flatten)]
     dummy: DummyArgs,
+    /// Show what each launch of a step after the prompt takes on a GPU, and the share that it reaches of the memory's speed.
+    #[arg(long, conflicts_with_all = ["url", "kernels"])]
+    per_kernel: bool,
     /// Tokens of the prompt.
     #[arg(short, long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     prompt: u32,
@@ -29,9 +33,17 @@ pub(super) fn run(args: &LocalArgs, model: &ModelArgs, how: &How) -> anyhow::Res
     let (depth, prompt, answer) = (args.dummy.depth as usize, args.prompt as usize, how.predict as usize);
     let rows = (args.chunk as usize).min(prompt);
     opened.tell_if_beyond(depth + prompt + answer);
-    let mut executor =
-        opened.executor(&args.backend.fast(), Size { context: depth + prompt + answer, rows })?;
+    let (backend, size) = (args.backend.fast(), Size { context: depth + prompt + answer, rows });
     let ids: Vec<u32> = ids(opened.hyper.vocab as u32).take(prompt).collect();
+    if args.per_kernel {
+        let mut executor = opened.on_gpus(&backend, size, size.context)?;
+        once(&mut executor, depth, &ids, 0, rows)?;
+        let step = launches::measure(&mut executor, depth + prompt, how)?;
+        // the card is free again for what it is judged by
+        drop(executor);
+        return launches::print(&step, &backend, how.json);
+    }
+    let mut executor = opened.executor(&backend, size)?;
     let mut progress = Progress::new("rounds", how.repetitions as usize + 1);
     let mut rates = [vec![], vec![]];
     for round in 0..=how.repetitions {
@@ -60,8 +72,7 @@ fn print(as_json: bool, results: impl Iterator<Item = (String, Vec<f64>)>) -> an
     }
     let mut out = std::io::stdout();
     if as_json {
-        let commit = env!("SHARDWRIGHT_VERSION");
-        return Ok(writeln!(out, "{}", serde_json::json!({ "commit": commit, "results": json }))?);
+        return Ok(writeln!(out, "{}", super::report(None, json))?);
     }
     Ok(write!(out, "{table}")?)
 }
