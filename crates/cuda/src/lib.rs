@@ -19,6 +19,7 @@ mod load;
 pub mod lower;
 mod machine;
 pub mod measure;
+pub mod nccl;
 mod needs;
 pub mod nvrtc;
 mod ops;

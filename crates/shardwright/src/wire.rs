@@ -497,7 +497,8 @@ impl Opened {
         Ok(Box::new(CpuExecutor::new(self.reader.clone(), (part, plans), None, options)?))
     }
 
-    fn plans(&self, part: &Description, args: &BackendArgs) -> anyhow::Result<Vec<RankPlan>> {
+    /// How its ranks share it.
+    pub(crate) fn plans(&self, part: &Description, args: &BackendArgs) -> anyhow::Result<Vec<RankPlan>> {
         let find = |name: &str| self.reader.tensor(name);
         let ranks = self.alone.map_or(args.tp(), |slice| slice.ranks);
         let mut plans = plan::plan(part, &find, ranks).with_context(|| name(&self.reader))?;

@@ -2,6 +2,7 @@
 
 mod dummy;
 mod kernels;
+mod ladder;
 mod launches;
 mod local;
 mod url;
@@ -23,11 +24,15 @@ use std::time::SystemTime;
 ///
 /// Of a GPU (--kernels): matrices of GLM-5 alone, by the share of its memory's speed that they are read with.
 ///
+/// Of a box (ladder): what each thing that makes steps faster brings here, beside what `doctor` and `plan` say.
+///
 /// Of a server (--url): any that speaks OpenAI's chat API. For each length of prompt and number of streams, requests are sent
 /// at once, each over a connection of its own, and their answers watched as they stream.
 /// `cold` are prompts that the server has not seen; `warm` ones share all but their last words with one that it has.
 #[derive(clap::Args)]
 #[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
     mut_group("Which", |which| which.required(false)),
     mut_arg("model", |model| model.help("The same as MODEL; with --url, the server's name for it [default: the first it lists]")),
     group(ArgGroup::new("measured").args(["MODEL", "model", "hf", "demo", "url", "dummy", "kernels"]).required(true).multiple(true)),
@@ -38,10 +43,13 @@ Examples:
   shardwright bench --dummy glm-5 --layers 7 --device cuda -p 1 --depth 4096
   shardwright bench --dummy glm-5 --tp-rank 0/8 --device cuda -p 1 --depth 4096 --per-kernel
   shardwright bench --kernels --json
+  shardwright bench ladder --html ladder.html
   shardwright bench --url http://localhost:8080
   shardwright bench --url http://host:8000 --concurrency 1,8,64 --context 0,8k,64k --plot rates.svg"
 )]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    of: Option<Of>,
     #[command(flatten)]
     model: ModelArgs,
     #[command(flatten)]
@@ -53,6 +61,12 @@ pub(crate) struct Args {
     kernels: bool,
     #[command(flatten)]
     how: How,
+}
+
+/// What is no model.
+#[derive(clap::Subcommand)]
+enum Of {
+    Ladder(ladder::Args),
 }
 
 /// What both ways have in common.
@@ -71,6 +85,9 @@ struct How {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    if let Some(Of::Ladder(ladder)) = &args.of {
+        return ladder::run(ladder);
+    }
     match args.server.url() {
         _ if args.kernels => kernels::run(&args.how),
         Some(url) => url::run(&args.server, url, args.model.served(), &args.how),
