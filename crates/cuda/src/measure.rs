@@ -35,11 +35,23 @@ pub fn reading(device: &mut dyn Device, bytes: usize) -> Result<f64> {
     }
     let kernel = device.load(&[Unit::new("read").int("ROUNDS", rounds)])?[0];
     let args = vec![device.alloc(rounds * threads * ROUND)?, device.alloc(threads * 4)?];
+    // zeros would cost less power, and with it the clock could be higher
+    device.repeat(args[0], &noise(), rounds * threads * ROUND)?;
     let launch = Launch { kernel, grid: [blocks, 1, 1], block: READING, shared: 0, args };
     let mut stamped = Stamped::new(device, &[&[launch]])?;
     (0..TIMES).try_for_each(|_| stamped.replay(device))?;
     let seconds: f64 = stamped.times().groups.iter().sum();
     Ok((rounds * threads * ROUND) as f64 / seconds.max(1e-9))
+}
+
+/// A mebibyte without a pattern.
+fn noise() -> Vec<u8> {
+    let mut state = 1u32;
+    let byte = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    std::iter::repeat_with(byte).take(1 << 20).collect()
 }
 
 /// The types that are measured.
@@ -84,12 +96,7 @@ impl Measure<'_> {
     /// # Errors
     /// If the device has too little memory.
     pub fn new(device: &mut dyn Device, bytes: usize, side: usize) -> Result<Measure<'_>> {
-        let mut state = 1u32;
-        let noise = || {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (state >> 24) as u8
-        };
-        let noise: Vec<u8> = std::iter::repeat_with(noise).take(1 << 20).collect();
+        let noise = noise();
         // a slot ends with what a wide read may touch behind it
         let weights = device.alloc(bytes + 256)?;
         device.repeat(weights, &noise, bytes)?;

@@ -32,6 +32,7 @@ use std::time::SystemTime;
 #[derive(clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true,
     subcommand_negates_reqs = true,
     mut_group("Which", |which| which.required(false)),
     mut_arg("model", |model| model.help("The same as MODEL; with --url, the server's name for it [default: the first it lists]")),
