@@ -8,6 +8,7 @@ use shardwright_model::plan::{Place, RankPlan};
 use crate::device::{Device, Kernel, Launch, Recording};
 use crate::exchange::Exchange;
 use crate::load::Loader;
+use crate::profile::{self, Profile, Reads, Timed};
 use crate::program::{Call, Program, Scratch, Slot};
 use crate::report::Report;
 use crate::step::StepLayout;
@@ -99,7 +100,8 @@ impl Arena {
 /// A program whose arguments have addresses.
 #[derive(Debug)]
 pub(crate) struct Bound {
-    calls: Vec<(Call, Kernel, Vec<u64>)>,
+    /// The stem of its source, the call, the kernel, the addresses.
+    calls: Vec<(&'static str, Call, Kernel, Vec<u64>)>,
     pub(crate) ends: Vec<usize>,
     /// By the rows of the step that was recorded.
     recordings: BTreeMap<u32, Recording>,
@@ -121,24 +123,44 @@ impl Bound {
         }
         let calls = program.calls.into_iter().map(|call| {
             let args = call.args.iter().map(|slot| binder.address(slot)).collect::<Result<_>>()?;
-            let kernel = kernels[call.unit];
-            Ok((call, kernel, args))
+            let (stem, kernel) = (program.units[call.unit].stem, kernels[call.unit]);
+            Ok((stem, call, kernel, args))
         });
         Ok(Bound { calls: calls.collect::<Result<_>>()?, ends: program.ends, recordings: BTreeMap::new() })
     }
 
     fn launch(&self, at: usize, rows: u32) -> Launch {
-        let (call, kernel, args) = &self.calls[at];
+        let (_, call, kernel, args) = &self.calls[at];
         let (grid, block, shared) = (call.blocks(rows), call.block, call.shared);
         Launch { kernel: *kernel, grid, block, shared, args: args.clone() }
     }
 
     /// Records the whole step of `rows` rows.
     pub(crate) fn record(&mut self, device: &mut dyn Device, rows: u32) -> Result<()> {
-        let all: Vec<Launch> = (0..self.calls.len()).map(|at| self.launch(at, rows)).collect();
-        let recording = device.record(&all)?;
+        let recording = device.record(&self.launches(rows))?;
         self.recordings.insert(rows, recording);
         Ok(())
+    }
+
+    /// The whole step of `rows` rows.
+    fn launches(&self, rows: u32) -> Vec<Launch> {
+        (0..self.calls.len()).map(|at| self.launch(at, rows)).collect()
+    }
+
+    /// Replays the whole step so many times, and tells what each launch takes and reads.
+    pub(crate) fn profile(
+        &self,
+        device: &mut dyn Device,
+        rows: u32,
+        replays: usize,
+        reads: &Reads<'_>,
+    ) -> Result<Profile> {
+        let (times, span) = profile::timed(device, &self.launches(rows), replays)?;
+        let timed = self.calls.iter().zip(times.groups).map(|((stem, call, ..), seconds)| {
+            let (name, bytes) = reads.of(stem, call);
+            Timed { name, bytes, seconds }
+        });
+        Ok(Profile { launches: timed.collect(), span, stamp: times.stamp })
     }
 
     /// Runs the whole step. A recording of more rows does too: a kernel's blocks look how many rows there are.

@@ -16,6 +16,7 @@ use crate::group::{Group, Whole};
 use crate::lower::{Choices, Tier};
 use crate::machine::Form;
 use crate::ops::sum::packet;
+use crate::profile::Profile;
 use crate::step::StepLayout;
 use crate::worker::{Answer, Part, Shown, Task, Worker};
 use crate::{Error, Result, start};
@@ -243,13 +244,61 @@ impl CudaExecutor {
         Ok(exec)
     }
 
+    /// Runs a step of one row so many times, and tells what each of its launches takes on the first device. The answer is that
+    /// of the last time.
+    ///
+    /// # Errors
+    /// As of any step; or if it was run not even once.
+    pub fn profile(
+        &mut self,
+        batch: &StepBatch,
+        replays: usize,
+    ) -> std::result::Result<(StepOutput, Profile), ExecError> {
+        self.ready(batch)?;
+        let wanted = wanted(batch, false);
+        let task = Task { replays, ..self.task(batch, &wanted, Form { recorded: true, watched: false }) };
+        let model = self.draft.as_ref().filter(|_| batch.hidden.is_some()).unwrap_or(&self.trunk);
+        let profiled = self.devices.run(task, model, None).and_then(|mut answers| {
+            let profile = answers.first_mut().and_then(|answer| answer.profile.take());
+            let profile = profile.ok_or(Error::Zero("replay"))?;
+            Ok((answered(model, batch, &wanted, answers, false)?, profile))
+        });
+        profiled.map_err(|e| self.failed(&e))
+    }
+
+    /// Can the step be run?
+    fn ready(&self, batch: &StepBatch) -> std::result::Result<(), ExecError> {
+        if let Some(why) = &self.broken {
+            return Err(ExecError(why.clone()));
+        }
+        batch.check(&self.limits).map_err(ExecError)?;
+        let (sequences, most) = (batch.tables.len(), self.limits.rows);
+        if sequences > most {
+            return Err(ExecError(format!("a step of {sequences} sequences, at most {most} can be run")));
+        }
+        Ok(())
+    }
+
+    /// Nothing can be run after this.
+    fn failed(&mut self, e: &Error) -> ExecError {
+        let why = format!("a step on the GPU failed: {e}");
+        self.broken = Some(why.clone());
+        ExecError(why)
+    }
+
     fn run(&mut self, batch: &StepBatch, probe: Option<&mut dyn Probe>, form: Form) -> Result<StepOutput> {
-        let asked = |i: &usize| probe.is_some() || batch.wants[*i] != Want::Nothing;
-        let wanted: Vec<usize> = (0..batch.rows()).filter(asked).collect();
+        let wanted = wanted(batch, probe.is_some());
+        let task = self.task(batch, &wanted, form);
+        let model = self.draft.as_ref().filter(|_| batch.hidden.is_some()).unwrap_or(&self.trunk);
+        let answers = self.devices.run(task, model, probe)?;
+        answered(model, batch, &wanted, answers, form.watched)
+    }
+
+    fn task(&self, batch: &StepBatch, wanted: &[usize], form: Form) -> Task {
         let wants = |want| wanted.iter().any(|i| batch.wants[*i] == want);
         let mut words = vec![];
-        self.layout.write(batch, &wanted, &mut words);
-        let task = Task {
+        self.layout.write(batch, wanted, &mut words);
+        Task {
             words,
             hidden: batch.hidden.clone(),
             rows: batch.rows(),
@@ -258,11 +307,14 @@ impl CudaExecutor {
             form,
             logits: wants(Want::Logits),
             want_hidden: batch.want_hidden,
-        };
-        let model = if batch.hidden.is_some() { self.draft.as_ref() } else { None }.unwrap_or(&self.trunk);
-        let answers = self.devices.run(task, model, probe)?;
-        answered(model, batch, &wanted, answers, form.watched)
+            replays: 0,
+        }
     }
+}
+
+/// The rows that want an answer, or all of them.
+fn wanted(batch: &StepBatch, all: bool) -> Vec<usize> {
+    (0..batch.rows()).filter(|i| all || batch.wants[*i] != Want::Nothing).collect()
 }
 
 impl Devices {
@@ -346,20 +398,9 @@ impl Executor for CudaExecutor {
         batch: &StepBatch,
         probe: Option<&mut dyn Probe>,
     ) -> std::result::Result<StepOutput, ExecError> {
-        if let Some(why) = &self.broken {
-            return Err(ExecError(why.clone()));
-        }
-        batch.check(&self.limits).map_err(ExecError)?;
-        let (sequences, most) = (batch.tables.len(), self.limits.rows);
-        if sequences > most {
-            return Err(ExecError(format!("a step of {sequences} sequences, at most {most} can be run")));
-        }
+        self.ready(batch)?;
         let model = self.draft.as_mut().filter(|_| batch.hidden.is_some()).unwrap_or(&mut self.trunk);
         let form = Form { recorded: true, watched: probe.is_none() && model.watch.begin() };
-        self.run(batch, probe, form).map_err(|e| {
-            let why = format!("a step on the GPU failed: {e}");
-            self.broken = Some(why.clone());
-            ExecError(why)
-        })
+        self.run(batch, probe, form).map_err(|e| self.failed(&e))
     }
 }

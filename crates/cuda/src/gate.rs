@@ -81,7 +81,7 @@ pub fn units() -> Result<BTreeSet<Unit>> {
     for wire in ["F32", "BF16"] {
         units.insert(sizes("sum").int("WIDTH", 6144).int("RANKS", 8).int("WIRE", wire));
     }
-    units.insert(Unit::new("hash").int("WIDTH", 1));
+    units.extend([Unit::new("hash").int("WIDTH", 1), Unit::new("read").int("ROUNDS", 8), Unit::new("stamp")]);
     let exchange = |receive: u8, legs: u8| {
         let unit = sizes("exchange")
             .int("RANKS", 8)

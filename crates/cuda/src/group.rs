@@ -145,6 +145,7 @@ impl Group {
         show: Option<&mut dyn FnMut(Shown) -> Result<()>>,
     ) -> Result<Vec<Answer>> {
         let task = Arc::new(task);
+        let patience = self.patience.saturating_mul(1 + task.replays as u32);
         match show {
             None => self.order(|| Order::Step(task.clone())),
             Some(show) => {
@@ -160,13 +161,13 @@ impl Group {
                 }
             }
         }
-        self.answers()
+        self.answers(patience)
     }
 
     /// What all have answered, or why one has not: the reason that others suffered from, if it is told.
-    fn answers(&self) -> Result<Vec<Answer>> {
+    fn answers(&self, patience: Duration) -> Result<Vec<Answer>> {
         let mut answers: Vec<Option<Answer>> = self.orders.iter().map(|_| None).collect();
-        let (mut failed, mut heard, mut until) = (None, 0, Instant::now() + self.patience);
+        let (mut failed, mut heard, mut until) = (None, 0, Instant::now() + patience);
         while heard < answers.len() {
             match self.events.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok((rank, Event::Done(answer))) => answers[rank] = Some(*answer),

@@ -12,6 +12,7 @@ use crate::exec::CudaOptions;
 use crate::found::Found;
 use crate::load::Loader;
 use crate::lower::{Choices, Tier, lower};
+use crate::profile::{Profile, Reads};
 use crate::program::{Program, Scratch};
 use crate::worker::{Part, Shown};
 use crate::{Error, Result};
@@ -67,11 +68,32 @@ impl Machine {
     }
 
     /// Runs a step of so many rows, whose largest position is `last`.
-    pub(crate) fn run(&self, device: &mut dyn Device, [rows, last]: [usize; 2], form: Form) -> Result<()> {
+    pub(crate) fn run(&self, device: &mut dyn Device, step: [usize; 2], form: Form) -> Result<()> {
         let programs = if form.watched { &self.watched } else { &self.plain };
+        self.program(programs, step)?.run(device, step[0] as u32, form.recorded)
+    }
+
+    /// Runs the same step so many times, and tells what each of its launches takes and reads.
+    pub(crate) fn profile(
+        &self,
+        device: &mut dyn Device,
+        [rows, last]: [usize; 2],
+        replays: usize,
+    ) -> Result<Profile> {
+        let element = if self.single.fast { 2 } else { 4 };
+        let (description, plans) = (&self.description, &self.plans);
+        let reads = Reads { description, plans, last: last as u64, element };
+        self.program(&self.plain, [rows, last])?.profile(device, rows as u32, replays, &reads)
+    }
+
+    fn program<'a>(
+        &self,
+        programs: &'a [(usize, Tier, Bound)],
+        [rows, last]: [usize; 2],
+    ) -> Result<&'a Bound> {
         let tier = if last < self.kept { Tier::Short } else { Tier::Long };
         let at = fitting(programs, rows, tier).ok_or(Error::Zero("tile"))?;
-        programs[at].2.run(device, rows as u32, form.recorded)
+        Ok(&programs[at].2)
     }
 
     /// Runs a step op by op and shows what each makes; logits have rows only for those wanted.

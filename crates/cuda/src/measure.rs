@@ -1,11 +1,12 @@
 //! How fast kernels read weights: a matrix in many copies, one after the other in a recording, so that none is in a cache when
-//! its turn comes.
+//! its turn comes; and how fast memory is read when nothing else is done.
 
 use std::time::Instant;
 
 use shardwright_gguf::QuantType;
 
 use crate::device::{Device, Launch};
+use crate::stamp::Stamped;
 use crate::unit::Unit;
 use crate::wave::{self, Deal};
 use crate::{Error, Result, planes};
@@ -18,6 +19,43 @@ const COPIES: usize = 200;
 const BLOCK: usize = 256;
 /// Times of which the median counts.
 const TIMES: usize = 15;
+
+/// Blocks a multiprocessor that read memory, their threads, and bytes that each thread reads in a round.
+const READERS: u32 = 4;
+const READING: u32 = 512;
+const ROUND: usize = 64;
+
+/// Bytes a second that a kernel reads which does nothing else, of so many bytes or somewhat less.
+///
+/// # Errors
+/// If the device has too little memory or is broken, or if that is too little to be read by all its multiprocessors.
+pub fn reading(device: &mut dyn Device, bytes: usize) -> Result<f64> {
+    let blocks = READERS * device.multiprocessors();
+    let threads = (blocks * READING) as usize;
+    let rounds = bytes / (threads * ROUND);
+    if rounds == 0 {
+        return Err(Error::Plan(format!("{bytes} bytes to be read by {threads} threads")));
+    }
+    let kernel = device.load(&[Unit::new("read").int("ROUNDS", rounds)])?[0];
+    let args = vec![device.alloc(rounds * threads * ROUND)?, device.alloc(threads * 4)?];
+    // zeros would cost less power, and with it the clock could be higher
+    device.repeat(args[0], &noise(), rounds * threads * ROUND)?;
+    let launch = Launch { kernel, grid: [blocks, 1, 1], block: READING, shared: 0, args };
+    let mut stamped = Stamped::new(device, &[&[launch]])?;
+    (0..TIMES).try_for_each(|_| stamped.replay(device))?;
+    let seconds: f64 = stamped.times().groups.iter().sum();
+    Ok((rounds * threads * ROUND) as f64 / seconds.max(1e-9))
+}
+
+/// A mebibyte without a pattern.
+fn noise() -> Vec<u8> {
+    let mut state = 1u32;
+    let byte = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    std::iter::repeat_with(byte).take(1 << 20).collect()
+}
 
 /// A matrix of weights, by its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,12 +118,7 @@ impl Measure<'_> {
     /// # Errors
     /// If the device has too little memory.
     pub fn new(device: &mut dyn Device, bytes: usize, side: usize) -> Result<Measure<'_>> {
-        let mut state = 1u32;
-        let noise = || {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (state >> 24) as u8
-        };
-        let noise: Vec<u8> = std::iter::repeat_with(noise).take(1 << 20).collect();
+        let noise = noise();
         // a slot ends with what a wide read may touch behind it
         let weights = device.alloc(bytes + 256)?;
         device.repeat(weights, &noise, bytes)?;

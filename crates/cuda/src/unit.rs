@@ -11,6 +11,7 @@ use crate::{format, planes};
 /// The sources, by the names that includes use.
 pub(crate) const FILES: &[(&str, &str)] = &[
     ("common/cache.cuh", include_str!("kernels/common/cache.cuh")),
+    ("common/clock.cuh", include_str!("kernels/common/clock.cuh")),
     ("common/dot.cuh", include_str!("kernels/common/dot.cuh")),
     ("common/exchange.cuh", include_str!("kernels/common/exchange.cuh")),
     ("common/last.cuh", include_str!("kernels/common/last.cuh")),
@@ -54,10 +55,12 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("norm", include_str!("kernels/norm.cu")),
     ("pointwise", include_str!("kernels/pointwise.cu")),
     ("quantize", include_str!("kernels/quantize.cu")),
+    ("read", include_str!("kernels/read.cu")),
     ("rotate", include_str!("kernels/rotate.cu")),
     ("route", include_str!("kernels/route.cu")),
     ("select", include_str!("kernels/select.cu")),
     ("shape", include_str!("kernels/shape.cu")),
+    ("stamp", include_str!("kernels/stamp.cu")),
     ("sum", include_str!("kernels/sum.cu")),
     ("transposed", include_str!("kernels/transposed.cu")),
 ];

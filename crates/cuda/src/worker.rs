@@ -14,6 +14,7 @@ use crate::exec::CudaOptions;
 use crate::found::Found;
 use crate::load::Loader;
 use crate::machine::{Form, Machine};
+use crate::profile::Profile;
 use crate::report::Told;
 use crate::step::StepLayout;
 use crate::{Error, Result};
@@ -47,6 +48,8 @@ pub(crate) struct Task {
     pub(crate) form: Form,
     pub(crate) logits: bool,
     pub(crate) want_hidden: bool,
+    /// How often it is run to see what its launches take; 0 if that is not asked.
+    pub(crate) replays: usize,
 }
 
 /// A rank's part of a value.
@@ -59,6 +62,7 @@ pub(crate) struct Answer {
     pub(crate) found: Vec<Vec<Found>>,
     pub(crate) logits: Vec<Part>,
     pub(crate) hidden: Vec<f32>,
+    pub(crate) profile: Option<Profile>,
 }
 
 /// What an op has made: the op, which of its outputs, its rows, and the ranks' parts.
@@ -121,7 +125,7 @@ impl Worker {
         task: &Task,
         show: Option<&mut dyn FnMut(Shown) -> Result<()>>,
     ) -> Result<Answer> {
-        if show.is_none() {
+        if show.is_none() && task.replays == 0 {
             return self.step(task, None);
         }
         self.wait(self.patience[0])?;
@@ -142,7 +146,11 @@ impl Worker {
             (Some(_), Some(draft)) => draft,
             _ => &mut self.trunk,
         };
+        let mut profile = None;
         match show {
+            None if task.replays > 0 => {
+                profile = Some(machine.profile(device, [rows, last], task.replays)?)
+            }
             None => machine.run(device, [rows, last], form)?,
             Some(show) => machine.show(device, &mut self.shared, [rows, wanted], show)?,
         }
@@ -155,6 +163,7 @@ impl Worker {
             found: machine.found(device, &self.shared, wanted)?,
             logits: if task.logits { machine.logits(device, wanted)? } else { vec![] },
             hidden: if task.want_hidden { machine.hidden(device, rows)? } else { vec![] },
+            profile,
         })
     }
 }

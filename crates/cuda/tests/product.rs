@@ -5,8 +5,9 @@ mod emulator;
 
 use emulator::{Emulator, Random};
 use shardwright_cuda::device::{Device, Launch};
-use shardwright_cuda::measure::{Matrix, Measure};
+use shardwright_cuda::measure::{Matrix, Measure, reading};
 use shardwright_cuda::planes::lay;
+use shardwright_cuda::unit::Unit;
 use shardwright_gguf::QuantType;
 
 const OUTS: usize = 37;
@@ -122,4 +123,24 @@ fn a_matrix_is_measured_if_there_is_room() {
     assert!(refused(&mut measure, Matrix { outs: 1000, ..m }, 1).contains("outs: 1000"));
     assert!(refused(&mut measure, Matrix { cols: 500, ..m }, 1).contains("500 elements"));
     assert!(refused(&mut measure, m, 9).contains("9 rows"));
+}
+
+#[test]
+fn reading_reads_every_word_once() {
+    let Some(mut device) = Emulator::new() else { return };
+    let (blocks, rounds) = (3usize, 2usize);
+    let words = blocks * 512 * rounds * 16;
+    let kernel = device.load(&[Unit::new("read").int("ROUNDS", rounds)]).unwrap()[0];
+    let (from, sums) = (device.alloc(words * 4).unwrap(), device.alloc(blocks * 512 * 4).unwrap());
+    let all: Vec<u32> = (0..words as u32).map(|i| i.wrapping_mul(2_654_435_761)).collect();
+    device.upload(from, bytemuck::cast_slice(&all)).unwrap();
+    let launch =
+        Launch { kernel, grid: [blocks as u32, 1, 1], block: 512, shared: 0, args: vec![from, sums] };
+    device.launch(&launch).unwrap();
+    let mut found = vec![0u32; blocks * 512];
+    device.download(sums, bytemuck::cast_slice_mut(&mut found)).unwrap();
+    let sum = |all: &[u32]| all.iter().fold(0u32, |sum, v| sum.wrapping_add(*v));
+    assert_eq!(sum(&found), sum(&all));
+    assert!(reading(&mut device, 2 << 20).unwrap() > 0.0);
+    assert!(reading(&mut device, 1000).unwrap_err().to_string().contains("1000 bytes"));
 }

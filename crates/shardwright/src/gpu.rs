@@ -9,7 +9,6 @@ use shardwright_cuda::jit::Jit;
 use shardwright_cuda::nvrtc::Nvrtc;
 use shardwright_cuda::{CudaExecutor, CudaOptions, Needs};
 use shardwright_gguf::Reader;
-use shardwright_model::exec::Executor;
 use shardwright_model::op::Description;
 use shardwright_model::plan::RankPlan;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -69,7 +68,7 @@ pub(crate) fn executor(
     trunk: (&Description, Vec<RankPlan>),
     options: &CudaOptions,
     check_memory: bool,
-) -> anyhow::Result<Box<dyn Executor>> {
+) -> anyhow::Result<CudaExecutor> {
     let gpus = open(indices)?;
     let mut weights = 0;
     for (n, gpu) in gpus.iter().enumerate() {
@@ -89,7 +88,7 @@ pub(crate) fn executor(
         progress.at(megabytes(done));
     };
     let gpus = gpus.into_iter().map(|gpu| Box::new(gpu) as Box<dyn Device>).collect();
-    Ok(Box::new(CudaExecutor::new(gpus, file, trunk, None, options, &mut watch)?))
+    Ok(CudaExecutor::new(gpus, file, trunk, None, options, &mut watch)?)
 }
 
 fn fits(gpu: &Gpu, needs: &Needs) -> anyhow::Result<()> {

@@ -7,7 +7,7 @@ use crate::memory::Needs;
 use crate::stages::{self, StageArgs};
 use anyhow::{Context, anyhow, bail};
 use shardwright_cpu::{Activations, CpuExecutor, CpuOptions};
-use shardwright_cuda::CudaOptions;
+use shardwright_cuda::{CudaExecutor, CudaOptions};
 use shardwright_gguf::{Reader, Value};
 use shardwright_hub::Wanted;
 use shardwright_model::arch;
@@ -133,6 +133,16 @@ impl BackendArgs {
     /// Ranks to cut the model, or a stage of it, over.
     pub(crate) fn tp(&self) -> usize {
         self.tp as usize
+    }
+
+    /// The GPUs for so many ranks.
+    pub(crate) fn gpus(&self, ranks: usize) -> anyhow::Result<Vec<usize>> {
+        let named: &[u32] = match &self.device {
+            Device::Cuda(named) => named,
+            Device::Auto => &[],
+            Device::Cpu => bail!("`--device cpu` names no GPU, and only a GPU can do this"),
+        };
+        gpu::chosen(named, ranks, [self.replica, self.replicas])
     }
 
     /// More threads than cores would only wait for each other.
@@ -435,26 +445,35 @@ impl Opened {
             }
             return stages::lead(self, args, options, &place);
         }
-        let trunk = arch::describe(&self.hyper);
-        let on_gpus = |indices: &[u32]| {
-            let options = self.cuda_options(args, size, blocks)?;
-            let trunk = (&trunk, self.plans(&trunk, args)?);
-            let indices = gpu::chosen(indices, trunk.1.len(), [args.replica, args.replicas])?;
-            gpu::executor(&indices, &self.reader, trunk, &options, !args.no_memory_check)
-        };
         match &args.device {
-            Device::Cuda(indices) => return on_gpus(indices),
+            Device::Cuda(_) => return Ok(Box::new(self.on_gpus(args, size, tokens)?)),
             // what measures runs where it is exact in every bit
-            Device::Auto if args.activations.is_some() && gpu::found() => match on_gpus(&[]) {
-                Ok(executor) => return Ok(executor),
-                Err(e) => log::warn!("the GPU is not used: {e:#}"),
-            },
+            Device::Auto if args.activations.is_some() && gpu::found() => {
+                match self.on_gpus(args, size, tokens) {
+                    Ok(executor) => return Ok(Box::new(executor)),
+                    Err(e) => log::warn!("the GPU is not used: {e:#}"),
+                }
+            }
             Device::Auto | Device::Cpu => {}
         }
         if self.dummy {
             bail!("a dummy model's weights are made up on a GPU; add `--device cuda`");
         }
-        self.on_cpu(args, &trunk, options)
+        self.on_cpu(args, &arch::describe(&self.hyper), options)
+    }
+
+    /// The same on GPUs: those that were named, or that are there.
+    pub(crate) fn on_gpus(
+        &self,
+        args: &BackendArgs,
+        size: Size,
+        tokens: usize,
+    ) -> anyhow::Result<CudaExecutor> {
+        let options = self.cuda_options(args, size, tokens.div_ceil(BLOCK))?;
+        let trunk = arch::describe(&self.hyper);
+        let plans = self.plans(&trunk, args)?;
+        let indices = args.gpus(plans.len())?;
+        gpu::executor(&indices, &self.reader, (&trunk, plans), &options, !args.no_memory_check)
     }
 
     /// Runs the model, or a stage of it, on the CPU, after seeing that it fits.
@@ -478,7 +497,8 @@ impl Opened {
         Ok(Box::new(CpuExecutor::new(self.reader.clone(), (part, plans), None, options)?))
     }
 
-    fn plans(&self, part: &Description, args: &BackendArgs) -> anyhow::Result<Vec<RankPlan>> {
+    /// How its ranks share it.
+    pub(crate) fn plans(&self, part: &Description, args: &BackendArgs) -> anyhow::Result<Vec<RankPlan>> {
         let find = |name: &str| self.reader.tensor(name);
         let ranks = self.alone.map_or(args.tp(), |slice| slice.ranks);
         let mut plans = plan::plan(part, &find, ranks).with_context(|| name(&self.reader))?;

@@ -57,12 +57,7 @@ pub(super) fn run(how: &How) -> anyhow::Result<()> {
     drop(progress);
     let mut out = std::io::stdout();
     if how.json {
-        let commit = env!("SHARDWRIGHT_VERSION");
-        return Ok(writeln!(
-            out,
-            "{}",
-            serde_json::json!({ "card": name, "commit": commit, "results": json })
-        )?);
+        return Ok(writeln!(out, "{}", super::report(Some(&name), json))?);
     }
     Ok(write!(out, "{name}, {:.2} TB/s\n{table}", peak / 1e12)?)
 }
