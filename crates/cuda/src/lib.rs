@@ -18,6 +18,7 @@ mod lines;
 mod load;
 pub mod lower;
 mod machine;
+mod matmul;
 pub mod measure;
 mod needs;
 pub mod nvrtc;

@@ -67,8 +67,10 @@ fn a_wire_of_bf16_gives_answers_of_its_class() {
 #[test]
 fn activations_of_8_bits_are_as_good_as_the_class_allows() {
     for (name, gold) in few().filter(|g| g.0.ends_with("-kq")) {
-        let Some(mut exec) = emulated(&name, 1, &fast()) else { return };
-        check_a8(&name, &gold, &mut exec, PROMPTS, true);
+        for tile in [8, 64] {
+            let Some(mut exec) = emulated(&name, 1, &tiled(tile, fast())) else { return };
+            check_a8(&name, &gold, &mut exec, PROMPTS, true);
+        }
     }
 }
 
@@ -90,6 +92,11 @@ fn a_cache_of_f16_changes_little() {
     }
 }
 
+/// Matrix kernels that take so many rows at a time, whatever the step.
+fn tiled(tile: u32, options: CudaOptions) -> CudaOptions {
+    CudaOptions { tiles: vec![tile], ..options }
+}
+
 fn bits(rows: &[Vec<f32>]) -> Vec<u32> {
     rows.iter().flatten().map(|v| v.to_bits()).collect()
 }
@@ -109,10 +116,11 @@ const KEPT: usize = 48;
 #[test]
 fn fused_and_unfused_programs_give_the_same_bits() {
     let wide = CudaOptions { narrow: 0, ..fast() };
-    let tiled = |tile, options| CudaOptions { tiles: vec![tile], ..options };
     let files = [
         ("glm-dsa-tp8-kq", 1, vec![fast(), tiled(4, fast()), tiled(4, wide.clone())]),
         ("glm-dsa-tp8-kq", 2, vec![fast(), wide]),
+        ("glm-dsa-tp8-kq", 1, vec![tiled(64, fast())]),
+        ("glm-dsa-tp8-kq", 2, vec![tiled(64, fast())]),
         ("glm-dsa-share-bf16", 1, vec![tiled(1, exact())]),
         ("deepseek2-v3-f32", 3, vec![exact()]),
         ("glm4moe-f32", 1, vec![exact()]),
