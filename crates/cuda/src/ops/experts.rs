@@ -159,8 +159,9 @@ fn many(l: &mut Lower<'_>, op: usize, used: usize, Many { picked, shared, to }: 
     };
     let (input, inner, outs) = (l.op_at(op).inputs[0], gate.rows.len(), down.rows.len());
     let asks = asks(l, gate, used, picked.clone());
-    let x = l.activations(&input, true);
+    // in this order, as the room for one may be the other's
     let act = l.passing_room(used * inner);
+    let x = l.activations(&input, true);
     let form = Form::Gated(up, l.weight_of(op, 1));
     let first =
         Part { form, rounded: Some(act.clone()), ..Part::plain(gate, l.weight_of(op, 0), Slot::None) };

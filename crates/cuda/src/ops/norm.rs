@@ -117,7 +117,7 @@ pub(crate) fn rounded(l: &mut Lower<'_>, from: Slot, op: usize) -> [Slot; 2] {
     let unit = l.unit("norm").int("WIDTH", width).int("RUNS", 1).float("EPS", eps).int("RMS", 1);
     let unit = unit.int("ROUND", 1).int("ADDENDS", 0).int("SHARES", 1).int("RECEIVE", 0);
     let block = threads(width);
-    let (normed, to, none) = (l.between("normed", width), l.passing_room(width), || Slot::None);
+    let (normed, to, none) = (l.between("low_normed", width), l.passing_room(width), || Slot::None);
     let (weight, number, [codes, scales]) = (l.weight_of(op, 0), l.number(op), to.clone());
     let mut args = vec![Slot::Step, from, weight, none(), normed, Slot::Spoiled, number];
     args.extend([none(), none(), none(), codes, scales, none(), none()]);
