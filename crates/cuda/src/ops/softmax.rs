@@ -19,6 +19,9 @@ const MUCH: usize = 80 << 10;
 const MOST_PARTS: usize = 128;
 const ROOM: usize = 1 << 30;
 
+/// Parts that a thread adds alone where rows keep the card busy.
+const FEW_PARTS: usize = 16;
+
 /// The most shared memory of a block that all cards have.
 const SHARED: usize = 99 << 10;
 
@@ -103,7 +106,10 @@ pub(crate) fn join(
     let unit = l.unit("combine").int("HEADS", heads).int("VALUE", value).int("PARTS", count);
     let unit = unit.int("KEEP", keep).int("ROUND", u8::from(rounded.is_some()));
     let [codes, scales] = rounded.unwrap_or([Slot::None, Slot::None]);
-    let grid = [Axis::Blocks(heads as u32), Axis::Blocks(value.div_ceil(32) as u32), Axis::Rows(1)];
+    let wide = l.many() && *count <= FEW_PARTS;
+    let unit = unit.int("WIDE", u8::from(wide));
+    let slices = value.div_ceil(if wide { 256 } else { 32 });
+    let grid = [Axis::Blocks(heads as u32), Axis::Blocks(slices as u32), Axis::Rows(1)];
     l.call(unit, grid, 256, vec![Slot::Step, at.clone(), out, codes, scales]);
 }
 
