@@ -6,10 +6,13 @@ mod common;
 mod emulator;
 mod models;
 
+use std::path::Path;
+
 use common::*;
 use emulator::Emulator;
 use models::{exact, fast, open};
 use shardwright_cuda::{CudaExecutor, CudaOptions};
+use shardwright_gguf::{Conversion, QuantType, Reader, TensorInfo, convert};
 use shardwright_model::exec::{Executor, Ranks, Want, Wire};
 
 /// One of each architecture: an emulator is slow, and a GPU runs them all (gpu.rs).
@@ -146,6 +149,49 @@ fn same_fused(name: &str, ranks: usize, all: &[CudaOptions]) {
         let Some(mut fused) = emulated(name, ranks, options) else { return };
         assert!(some(&mut fused, &ids) == want, "{name} over {ranks}: {options:?}");
         println!("{name} over {ranks}: {options:?}");
+    }
+}
+
+/// A model with its matrices, but routers, in other types: in each row with room for it.
+fn quantized(name: &str, to: &Path) {
+    let file = Reader::open(&files(name)[0]).unwrap();
+    let choose = |t: &TensorInfo| {
+        let [wanted, other] = match t.name.contains("down") || t.name.contains("_b.") {
+            true => [QuantType::Q5_1, QuantType::Q5_1],
+            false => [QuantType::Q4_K, QuantType::Q8_0],
+        };
+        let fits = |q: &QuantType| t.ne[0].is_multiple_of(q.block_len() as u64);
+        let kept = t.ne[1] == 1 || !t.name.ends_with("weight") || t.name.contains("_inp.");
+        let new = [wanted, other].into_iter().find(fits).filter(|_| !kept);
+        new.unwrap_or(t.quant)
+    };
+    let conversion = Conversion { choose: &choose, split: None, threads: 1 };
+    convert(&file, to, &conversion, &mut |_| {}).unwrap();
+}
+
+/// Sums in another order differ in the last bit. Where that bit decides how an activation is rounded, it is one part in 254 of that,
+/// and of what other rows see of it.
+#[test]
+fn many_rows_are_those_of_few() {
+    for name in ["glm4moe-f32", "deepseek2-v3-f32"] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("quantized.gguf");
+        quantized(name, &path);
+        let ids = Gold::open(&format!("golden/{name}.npz")).unwrap().ids(1);
+        let run = |tile| {
+            let mut exec = open(Box::new(Emulator::new()?), &path, 1, &tiled(tile, fast()));
+            Some(forward(&mut exec, &ids[..70]))
+        };
+        let (Some(few), Some(many)) = (run(8), run(64)) else { return };
+        let share = |(few, many): (&Vec<f32>, &Vec<f32>)| {
+            let off = few.iter().zip(many).map(|(a, b)| (a - b).powi(2)).sum::<f32>();
+            (off / few.iter().map(|v| v * v).sum::<f32>()).sqrt()
+        };
+        let mut shares: Vec<f32> = few.iter().zip(&many).map(share).collect();
+        shares.sort_by(f32::total_cmp);
+        println!("{name}: {shares:?}");
+        assert!(shares[shares.len() / 8] < 1e-6, "{name}: no row of many is that of few");
+        assert!(shares[shares.len() - 1] < 0.05, "{name}: a row of many is none of few");
     }
 }
 
