@@ -13,7 +13,7 @@ use shardwright_model::watch::{self, Watch};
 use crate::device::Device;
 use crate::found::{Found, merged};
 use crate::group::{Group, Whole};
-use crate::lower::{Choices, Tier};
+use crate::lower::{Choices, FEW, Tier};
 use crate::machine::Form;
 use crate::ops::sum::packet;
 use crate::profile::Profile;
@@ -72,8 +72,11 @@ impl CudaOptions {
 
     /// What each program is made for: the smallest tile first, of one tile the short tier first.
     pub(crate) fn choices(&self, plans: &[RankPlan]) -> Vec<Choices> {
-        let mut tiles = self.tiles.clone();
+        // activations that are not rounded have kernels for few rows only
+        let most = if self.fast { u32::MAX } else { FEW };
+        let mut tiles: Vec<u32> = self.tiles.iter().map(|tile| most.min(*tile)).collect();
         tiles.sort_unstable();
+        tiles.dedup();
         let (layout, inbox) = (StepLayout::new(self.rows, self.context), self.inbox(plans));
         let CudaOptions { context, fast, fuse, narrow, ranks, .. } = *self;
         // what is hashed is a program of its own

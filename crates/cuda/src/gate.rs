@@ -10,6 +10,7 @@ use shardwright_model::presets::{Preset, Recipe};
 use shardwright_model::{Error, arch};
 
 use crate::lower::{Choices, Tier, lower};
+use crate::matmul::TILE;
 use crate::measure;
 use crate::program::Program;
 use crate::step::StepLayout;
@@ -59,9 +60,10 @@ pub fn units() -> Result<BTreeSet<Unit>> {
         let single = Choices { fuse: false, ..fast };
         // each rank on a device of its own, whose peers' part of an inbox holds 64 rows of 12,288 elements
         let group = Choices { inbox: 98_304, ..short };
-        let all = [(1, fast), (1, short), (8, group), (1, single), (1, choices(64, 8, false))];
+        let many = choices(512, 64, true);
+        let all = [(1, fast), (1, short), (8, group), (1, many), (1, single), (1, choices(64, 8, false))];
         // unfused and exact kernels of the others are of the same kinds
-        let some = if WHOLE.contains(&preset) { &all[..] } else { &all[..3] };
+        let some = if WHOLE.contains(&preset) { &all[..] } else { &all[..4] };
         for (ranks, choices) in some {
             units.extend(program(preset, layers, *ranks, *choices)?.units);
         }
@@ -76,6 +78,7 @@ pub fn units() -> Result<BTreeSet<Unit>> {
         let embed = sizes("embed").quant(quant).int("ROW_BYTES", bytes).int("WIDTH", 2048);
         units.insert(embed.int("ROWS", 1000).int("FIRST", 0));
     }
+    units.extend(many_rows());
     let transposed = sizes("transposed").quant(QuantType::Q8_0).int("ROW_BYTES", 544);
     units.insert(transposed.int("HEADS", 16).int("COLS", 512).int("OUTS", 512));
     for wire in ["F32", "BF16"] {
@@ -105,6 +108,17 @@ pub fn units() -> Result<BTreeSet<Unit>> {
     }
     units.insert(sizes("pointwise").int("WIDTH", 4096).int("WHAT", "COPY"));
     Ok(units)
+}
+
+/// Products of many rows, for each type of weight.
+fn many_rows() -> impl Iterator<Item = Unit> {
+    let quantized = QuantType::ALL.iter().copied().filter(|q| q.is_weight() && q.group().is_some());
+    quantized.map(|quant| {
+        let mut unit = Unit::new("matmul").int("MAX_ROWS", 64).int("TABLE", 2048).int("TILE", TILE);
+        let kind = unit.decoder(quant, quant.row_bytes(2048).unwrap_or_default(), 2048);
+        let unit = unit.int("PART0", format!("{kind}, {kind}, 4096, GATED, 1")).int("END0", 64);
+        unit.int("PARTS", 1).int("HEADS", 1).int("ANSWER", 0)
+    })
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ mod lines;
 mod load;
 pub mod lower;
 mod machine;
+mod matmul;
 pub mod measure;
 pub mod nccl;
 mod needs;

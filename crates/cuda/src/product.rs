@@ -6,6 +6,7 @@ use shardwright_model::plan::{LocalWeight, Place};
 
 use crate::lines::{self, Line};
 use crate::lower::Lower;
+use crate::matmul;
 use crate::ops::softmax::Parts;
 use crate::ops::{norm, route};
 use crate::planes;
@@ -30,6 +31,17 @@ pub(crate) enum Form<'a> {
     Biased(Slot),
     /// `silu(a) * b`, b of another matrix of as many rows.
     Gated(&'a LocalWeight, Slot),
+}
+
+impl Form<'_> {
+    /// As kernels call it.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Form::Plain => "PLAIN",
+            Form::Biased(_) => "BIASED",
+            Form::Gated(..) => "GATED",
+        }
+    }
 }
 
 /// One of the matrices.
@@ -70,7 +82,7 @@ impl<'a> Part<'a> {
     }
 
     /// Its weight, and that of its gate's other half.
-    fn weights(&self) -> impl Iterator<Item = &'a LocalWeight> + use<'a> {
+    pub(crate) fn weights(&self) -> impl Iterator<Item = &'a LocalWeight> + use<'a> {
         let other = if let Form::Gated(w, _) = self.form { Some(w) } else { None };
         std::iter::once(self.weight).chain(other)
     }
@@ -79,22 +91,22 @@ impl<'a> Part<'a> {
         !self.exact && l.rounds(w)
     }
 
+    /// Are activations rounded for all of it?
+    pub(crate) fn all_round(&self, l: &Lower<'_>) -> bool {
+        self.weights().all(|w| self.rounds(l, w))
+    }
+
     /// What the kernel is told of it.
     fn described(&self, l: &Lower<'_>, unit: &mut Unit, own: usize) -> String {
         let mut kinds =
             self.weights().map(|w| unit.matrix(w.quant, w.bytes_a_row(), w.cols.len(), self.rounds(l, w)));
         let first = kinds.next().unwrap_or_default();
         let second = kinds.next().unwrap_or_else(|| first.clone());
-        let form = match self.form {
-            Form::Plain => "PLAIN",
-            Form::Biased(_) => "BIASED",
-            Form::Gated(..) => "GATED",
-        };
-        let rounds = u8::from(self.rounded.is_some());
+        let (form, rounds) = (self.form.name(), u8::from(self.rounded.is_some()));
         format!("{first}, {second}, {}, {own}, {form}, {rounds}", self.outs())
     }
 
-    fn second(&self) -> Slot {
+    pub(crate) fn second(&self) -> Slot {
         match &self.form {
             Form::Plain => Slot::None,
             Form::Biased(slot) | Form::Gated(_, slot) => slot.clone(),
@@ -138,8 +150,13 @@ impl<'a> Product<'a> {
         Product { parts: parts.collect(), input, answer: false, lines: vec![], choice: None }
     }
 
-    /// Makes it a call.
+    /// Makes it calls.
     pub(crate) fn launch(self, l: &mut Lower<'_>) {
+        if l.many() { matmul::launch(self, l) } else { self.few(l) }
+    }
+
+    /// Makes it one call, for few rows at a time.
+    pub(crate) fn few(self, l: &mut Lower<'_>) {
         let Some(first) = self.parts.first() else {
             // others may read the norm that this launch would have made
             if let Some(op) = l.waiting.take() {
@@ -150,7 +167,7 @@ impl<'a> Product<'a> {
         let heads = first.weight.copies.len();
         let source = self.source(l);
         let room = if source.prepare == "AS_IT_LIES" { 0 } else { self.room(l) };
-        let tile = (l.choices.tile as usize).min(ROOM / room.max(1)).max(1);
+        let tile = l.tile().min(ROOM / room.max(1)).max(1);
         let block = if source.prepare == "NORMED" { NORMING } else { BLOCK };
         let mut unit = l.unit("linear").int("BLOCK", block).int("TILE", tile).int("HEADS", heads);
         unit = source.described(unit).int("PREPARED", room).int("ANSWER", u8::from(self.answer));
@@ -223,7 +240,7 @@ impl<'a> Product<'a> {
             let first = all.next();
             all.all(|rounds| Some(rounds) == first)
         };
-        let fits = l.choices.tile as usize * self.room(l) <= ROOM;
+        let fits = l.tile() * self.room(l) <= ROOM;
         fits && !self.answer && self.parts.iter().all(alike)
     }
 

@@ -12,7 +12,13 @@ use shardwright_cuda::jit::Jit;
 use shardwright_cuda::unit::Unit;
 
 fn unit(width: usize) -> Unit {
-    Unit::new("quantize").int("WIDTH", width).int("MAX_ROWS", 8).int("TABLE", 1)
+    Unit::new("quantize")
+        .int("WIDTH", width)
+        .int("RUN", width)
+        .int("UNIT", width)
+        .int("START", 0)
+        .int("MAX_ROWS", 8)
+        .int("TABLE", 1)
 }
 
 /// What progress was told.

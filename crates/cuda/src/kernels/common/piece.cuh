@@ -15,7 +15,7 @@ struct Piece {
 };
 
 DI Piece piece_at(const u8* row, int u) {
-    return {((const uint4*)row)[u], ((const u16*)(row + 32 * BLOCKS))[u / 2]};
+    return {((const uint4*)row)[u], ((const u16*)(row + 32 * ROW_BLOCKS))[u / 2]};
 }
 
 template <int Count>
@@ -44,7 +44,7 @@ DI Piece piece_at(const u8* row, int u) {
     p.q = ((const uint4*)row)[u];
     p.head = head_of(row, (u32)u / 8);
 #if QUANT == QUANT_Q5_K
-    p.fifth = ((const uint4*)(row + BLOCKS * OF_LOW))[(u32)u / 8 * 2 + u % 2];
+    p.fifth = ((const uint4*)(row + ROW_BLOCKS * OF_LOW))[(u32)u / 8 * 2 + u % 2];
 #endif
     return p;
 }

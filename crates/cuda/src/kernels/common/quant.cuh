@@ -8,7 +8,7 @@
 #include "common/format.cuh"
 
 #define PLANES (QUANT_PLANES && ROW_BYTES % 16 == 0)
-#define BLOCKS (ROW_BYTES / QUANT_BYTES)
+#define ROW_BLOCKS (ROW_BYTES / QUANT_BYTES)
 
 #if QUANT_PLAIN
 

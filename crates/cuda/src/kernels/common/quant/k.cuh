@@ -7,7 +7,7 @@
 #define OF_FIFTH (QUANT_BYTES - OF_LOW - 16)
 
 // d and dmin, and twelve bytes of 6-bit scales and minima.
-DI uint4 head_of(const u8* row, u32 block) { return ((const uint4*)(row + BLOCKS * (OF_LOW + OF_FIFTH)))[block]; }
+DI uint4 head_of(const u8* row, u32 block) { return ((const uint4*)(row + ROW_BLOCKS * (OF_LOW + OF_FIFTH)))[block]; }
 
 // Scale and minimum of group g from the head of its block.
 DI void head_scale(uint4 head, u32 g, Codes& c) {
@@ -25,7 +25,7 @@ DI void codes(const u8* row, int group, Codes& c) {
     for (int i = 0; i < 8; i++) c.q[i] = low_nibbles(low[i] >> 4 * (g % 2));
 #if QUANT == QUANT_Q5_K
     u32 fifth[8];
-    wide(row + BLOCKS * OF_LOW + OF_FIFTH * block, fifth);
+    wide(row + ROW_BLOCKS * OF_LOW + OF_FIFTH * block, fifth);
 #pragma unroll
     for (int i = 0; i < 8; i++) c.q[i] |= (fifth[i] >> g & FOUR(1u)) << 4;
 #endif
@@ -69,7 +69,7 @@ DI void codes(const u8* row, int group, Codes& c) {
 
 // A field of `len` bytes of a block; its fields lie in the order of their planes.
 DI const u8* field(const u8* row, u32 block, u32 at, u32 len) {
-    return PLANES ? row + BLOCKS * at + len * block : row + QUANT_BYTES * block + at;
+    return PLANES ? row + ROW_BLOCKS * at + len * block : row + QUANT_BYTES * block + at;
 }
 
 DI void codes(const u8* row, int group, Codes& c) {

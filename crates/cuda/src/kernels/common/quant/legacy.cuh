@@ -7,7 +7,7 @@ DI void codes(const u8* row, int group, Codes& c) {
     wide(row + 32 * group, w);
 #pragma unroll
     for (int i = 0; i < 8; i++) c.q[i] = w[i];
-    scale(c, half_at(row + 32 * BLOCKS + 2 * group));
+    scale(c, half_at(row + 32 * ROW_BLOCKS + 2 * group));
 }
 
 #elif QUANT == QUANT_Q8_0
