@@ -57,6 +57,7 @@ extern "C" __global__ void __launch_bounds__(512) run(const int* step, const Fou
 #else
 
 extern "C" __global__ void __launch_bounds__(512) run(const int* step, const float* logits, Found* list) {
+    in_turn();
     if (blockIdx.z >= step_wanted(step)) return;
     int first = blockIdx.x * CHUNK, count = min(CHUNK, VOCAB - first);
     logits += (u64)blockIdx.z * VOCAB + first;
