@@ -108,7 +108,9 @@ DI void matrix(const Source& from, int block, const u8* w, const void* second, f
     // weights are under way before anything of the step is known
     auto begin = [&]() { return side.fetch(w, (const u8*)second, (u64)head * Outs + first, own, pass); };
     bool any = begin();
+    // the next kernel's weights would come in the way of these, so that it begins when these are all under way
     await_earlier();
+    let_later_begin();
     int count = rows_in_all(from.step);
     if (tile >= count) return;
     typename M::Row input[TILE];
@@ -147,10 +149,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK, TILE == 1 ? BLOCKS_HELD : 1)
     __shared__ __align__(16) u8 room[TILE * PREPARED + 16];
     Source from = {step, x, second, third, xq, xs, weight, spoiled, op, room};
     int b = (int)blockIdx.x - STREAM;
-    let_later_begin();
     if (b < 0) {
 #if STREAM
-        await_earlier();
+        in_turn();
         Stream of = {x, second, third, (float*)normed[0], weight, 0, (float*)normed[1], spoiled, op, (i8*)normed[2], (float4*)normed[3]};
 #pragma unroll 1
         for (int i = blockIdx.y * TILE; i < min(step_rows(step), (int)(blockIdx.y + 1) * TILE); i++) {
@@ -173,7 +174,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, TILE == 1 ? BLOCKS_HELD : 1)
 #endif
 #if HAS_LINES
     } else {
-        await_earlier();
+        in_turn();
 #pragma unroll 1
         for (int i = blockIdx.y * TILE; i < min(step_rows(step), (int)(blockIdx.y + 1) * TILE); i++) {
             make_line<BLOCK, LINES>((b - MATRICES) * HEADS + blockIdx.z, step, i, lines);
