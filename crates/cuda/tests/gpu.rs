@@ -87,6 +87,16 @@ fn gpu_activations_of_8_bits_are_as_good_as_the_class_allows() {
     }
 }
 
+/// Prompts by tensor cores.
+#[test]
+fn gpu_many_rows_are_as_good_as_the_class_allows() {
+    let many = CudaOptions { tiles: vec![1, 4, 8, 64], ..fast() };
+    for (name, gold) in goldens().into_iter().filter(|g| g.0.ends_with("-kq")) {
+        let Some(mut exec) = on_gpu(&name, 1, &many) else { return };
+        check_a8(&name, &gold, &mut exec, gold.prompts(), true);
+    }
+}
+
 #[test]
 fn gpu_drafts_are_those_of_the_reference() {
     for (name, _) in goldens().into_iter().filter(|g| data().join(format!("golden/{}-mtp.npz", g.0)).exists())
