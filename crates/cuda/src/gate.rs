@@ -143,7 +143,10 @@ mod tests {
         for (name, text) in FILES.iter().filter(|(name, _)| !name.starts_with("common/")) {
             // some have two forms
             for kernel in text.split("__global__").skip(1) {
-                assert!(kernel.contains("    in_turn();") || kernel.contains("    await_earlier();"), "{name}");
+                assert!(
+                    kernel.contains("    in_turn();") || kernel.contains("    await_earlier();"),
+                    "{name}"
+                );
             }
         }
     }

@@ -10,6 +10,7 @@ use shardwright_model::synth::random::{Rng, fill};
 
 use crate::device::{Device, Launch};
 use crate::planes::lay;
+use crate::threads::{available, share};
 use crate::unit::Unit;
 use crate::{Error, Result};
 
@@ -19,8 +20,9 @@ const MARGIN: usize = 64;
 /// About so many blocks of a dummy weight differ.
 const TILE_BLOCKS: usize = 4096;
 
-/// Bytes that are gathered before they are sent.
-const PIECE: usize = 16 << 20;
+/// Threads that read and lay rows, and bytes that each of them makes at a time.
+const THREADS: usize = 8;
+const PIECE: usize = 8 << 20;
 
 /// Bytes that are read at a time, with what lies between rows; more than that between two is passed over.
 const READ: u64 = 8 << 20;
@@ -121,15 +123,15 @@ impl<'a> Loader<'a> {
         decoded: bool,
         address: u64,
     ) -> Result<u64> {
-        let (mut to, mut hash) = (address, Hash::default());
-        pieces(w, decoded, self.reader, &mut |piece| {
-            hash.add(piece);
+        let (mut to, mut hash) = (address, 0u64);
+        pieces(w, decoded, self.reader, &mut |piece, part| {
+            hash = hash.wrapping_add(part);
             device.upload(to, piece)?;
             (self.watch)(piece.len() as u64);
             to += piece.len() as u64;
             Ok(())
         })?;
-        Ok(hash.finish())
+        Ok(hash)
     }
 
     /// Net at the load: when everything has its place, does every slot still hold what its name says?
@@ -159,7 +161,7 @@ impl<'a> Loader<'a> {
     /// What to say of a slot whose hash is wrong: it is read back and compared with the file.
     fn differs(&self, device: &mut dyn Device, slot: &Loaded) -> Result<Error> {
         let (mut at, mut wrong) = (0, None::<Range<usize>>);
-        pieces(&slot.weight, slot.decoded, self.reader, &mut |piece| {
+        pieces(&slot.weight, slot.decoded, self.reader, &mut |piece, _| {
             let mut held = vec![0; piece.len()];
             device.download(slot.address + at as u64, &mut held)?;
             let differ = |i: &usize| held[*i] != piece[*i];
@@ -190,33 +192,67 @@ fn random_rows(w: &LocalWeight) -> Vec<u8> {
     tile
 }
 
-/// A weight as it lies on the device, piece by piece: numbers are decoded, rows of matrices laid out.
+/// A weight as it lies on the device, piece by piece, with the share of each in its hash: numbers are decoded, rows of matrices laid out.
+/// Several threads make pieces side by side.
 fn pieces(
     w: &LocalWeight,
     decoded: bool,
     reader: &Reader,
-    each: &mut dyn FnMut(&[u8]) -> Result<()>,
+    each: &mut dyn FnMut(&[u8], u64) -> Result<()>,
 ) -> Result<()> {
-    let (mut piece, mut read, mut numbers) = (Vec::new(), Vec::new(), vec![0f32; w.cols.len()]);
-    for rows in runs(&rows(w)) {
-        let start = rows[0].start;
-        read.resize((rows[rows.len() - 1].end - start) as usize, 0);
-        reader.read(w.file, start, &mut read)?;
-        for row in rows {
-            let row = &read[(row.start - start) as usize..(row.end - start) as usize];
-            if decoded {
-                w.quant.decode(row, &mut numbers);
-                piece.extend_from_slice(bytemuck::cast_slice(&numbers));
-            } else {
-                lay(w.quant, row, &mut piece);
-            }
-        }
-        if piece.len() >= PIECE {
-            each(&piece)?;
-            piece.clear();
+    let rows = rows(w);
+    let bytes = if decoded { w.cols.len() * 4 } else { w.bytes_a_row() };
+    let some = (PIECE / bytes.max(1)).max(1);
+    let threads = THREADS.min(available());
+    let mut parts: Vec<Part> = (0..threads).map(|_| Part::default()).collect();
+    for (n, many) in rows.chunks(some * threads).enumerate() {
+        let behind = |k: usize| ((n * threads + k) * some * bytes) as u64;
+        let work = many.chunks(some).zip(&mut parts).enumerate();
+        share(threads - 1, work, |(k, (rows, part))| part.make(w, decoded, reader, rows, behind(k)));
+        for part in &mut parts[..many.len().div_ceil(some)] {
+            part.found.take().transpose()?;
+            each(&part.laid, part.hash)?;
         }
     }
-    each(&piece)
+    Ok(())
+}
+
+/// A piece that a thread makes, in memory that it keeps.
+#[derive(Default)]
+struct Part {
+    read: Vec<u8>,
+    laid: Vec<u8>,
+    hash: u64,
+    found: Option<Result<()>>,
+}
+
+impl Part {
+    fn make(&mut self, w: &LocalWeight, decoded: bool, reader: &Reader, rows: &[Range<u64>], behind: u64) {
+        self.laid.clear();
+        self.found = Some(self.lay(w, decoded, reader, rows));
+        let mut hash = Hash::behind(behind);
+        hash.add(&self.laid);
+        self.hash = hash.finish();
+    }
+
+    fn lay(&mut self, w: &LocalWeight, decoded: bool, reader: &Reader, rows: &[Range<u64>]) -> Result<()> {
+        let mut numbers = vec![0f32; if decoded { w.cols.len() } else { 0 }];
+        for rows in runs(rows) {
+            let start = rows[0].start;
+            self.read.resize((rows[rows.len() - 1].end - start) as usize, 0);
+            reader.read(w.file, start, &mut self.read)?;
+            for row in rows {
+                let row = &self.read[(row.start - start) as usize..(row.end - start) as usize];
+                if decoded {
+                    w.quant.decode(row, &mut numbers);
+                    self.laid.extend_from_slice(bytemuck::cast_slice(&numbers));
+                } else {
+                    lay(w.quant, row, &mut self.laid);
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Where a weight's rows lie in its file, in order.

@@ -13,6 +13,7 @@ use common::*;
 use emulator::Emulator;
 use models::{exact, tried};
 use shardwright_cuda::device::{Device, Kernel, Launch, Recording};
+use shardwright_cuda::planes::lay;
 use shardwright_cuda::unit::Unit;
 use shardwright_cuda::{CudaExecutor, CudaOptions, Result};
 use shardwright_gguf::Reader;
@@ -51,10 +52,14 @@ struct Faulty {
     width: usize,
 }
 
-/// The bytes of a tensor of the model's file.
+/// The bytes of a tensor of the model's file as they lie on a device.
 fn bytes(name: &str) -> Vec<u8> {
     let reader = Reader::open(&files(NAME)[0]).unwrap();
-    reader.bytes(reader.tensor(name).unwrap()).to_vec()
+    let tensor = reader.tensor(name).unwrap();
+    let row = tensor.quant.row_bytes(tensor.ne[0] as usize).unwrap();
+    let mut laid = vec![];
+    reader.bytes(tensor).chunks(row).for_each(|row| lay(tensor.quant, row, &mut laid));
+    laid
 }
 
 impl Faulty {

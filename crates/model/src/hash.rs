@@ -22,6 +22,11 @@ pub struct Hash {
 }
 
 impl Hash {
+    /// Begins so many bytes behind the beginning, for somebody who has only a part. The hash of all parts is their sum.
+    pub fn behind(bytes: u64) -> Hash {
+        Hash { words: bytes / 4, held: (bytes % 4) as usize, ..Hash::default() }
+    }
+
     /// Adds a piece.
     pub fn add(&mut self, mut bytes: &[u8]) {
         if self.held > 0 {
@@ -105,6 +110,12 @@ mod tests {
             let mut hash = Hash::default();
             bytes.chunks(piece).for_each(|p| hash.add(p));
             assert_eq!(hash.finish(), whole(&bytes), "{piece}");
+        }
+        for at in [0, 1, 6, 40, 103] {
+            let (front, rest) = bytes.split_at(at);
+            let mut hash = Hash::behind(at as u64);
+            hash.add(rest);
+            assert_eq!(whole(front).wrapping_add(hash.finish()), whole(&bytes), "{at} in front");
         }
         let mut filled = bytes.clone();
         filled.push(0);

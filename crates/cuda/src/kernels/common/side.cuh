@@ -2,15 +2,6 @@
 // ones lie abreast in the lanes of one, and each lane has some of those under way at a time.
 #include "common/reduce.cuh"
 
-template <class A, class B>
-struct Same {
-    enum { is = false };
-};
-template <class A>
-struct Same<A, A> {
-    enum { is = true };
-};
-
 // Own rows of Warps warps, of which Slices share each, for Count rows of activations.
 template <class M, class U, bool Both, int Own, int Warps, int Count, int Slices = M::slices>
 struct Side {

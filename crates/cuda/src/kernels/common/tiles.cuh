@@ -59,15 +59,6 @@ DI void copy_rows(Stage& to, const int* from, Activations x, int first) {
     }
 }
 
-template <class A, class B>
-struct Alike {
-    enum { are = false };
-};
-template <class A>
-struct Alike<A, A> {
-    enum { are = true };
-};
-
 // A group of 32 weights, with scales and minima of both halves.
 struct Group {
     int4 low, high;
@@ -107,7 +98,7 @@ struct Weights {
         for (int e = 0; e < each; e++) {
             int g = first + group() + e;
             if (groups % GROUPS && g >= groups) break;
-            if (!Alike<M, U>::are && second()) {
+            if (!Same<M, U>::is && second()) {
                 held[e].template read<U>(row, g);
             } else {
                 held[e].template read<M>(row, g);

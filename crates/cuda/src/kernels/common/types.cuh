@@ -39,3 +39,13 @@ DI u32 ordered(float f) {
 }
 
 #define INFINITY_F __int_as_float(0x7f800000)
+
+// Are two types one?
+template <class A, class B>
+struct Same {
+    enum { is = false };
+};
+template <class A>
+struct Same<A, A> {
+    enum { is = true };
+};
