@@ -66,7 +66,7 @@ pub fn units() -> Result<BTreeSet<Unit>> {
             units.extend(program(preset, layers, *ranks, *choices)?.units);
         }
     }
-    let sizes = |stem| Unit::new(stem).int("MAX_ROWS", 64).int("TABLE", 2048);
+    let sizes = |stem| Unit::new(stem).int("MAX_ROWS", 64);
     for quant in QuantType::ALL.iter().copied().filter(|q| q.is_weight()) {
         let bytes = quant.row_bytes(2048).unwrap_or_default();
         let linear = |fast, tile| {

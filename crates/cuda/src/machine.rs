@@ -17,7 +17,7 @@ use crate::worker::{Part, Shown};
 use crate::{Error, Result};
 
 /// How a step is run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Form {
     /// From a recording, where there is one?
     pub(crate) recorded: bool,
@@ -67,8 +67,13 @@ impl Machine {
     }
 
     /// Runs a step of so many rows, whose largest position is `last`.
-    pub(crate) fn run(&self, device: &mut dyn Device, [rows, last]: [usize; 2], form: Form) -> Result<()> {
-        let programs = if form.watched { &self.watched } else { &self.plain };
+    pub(crate) fn run(
+        &mut self,
+        device: &mut dyn Device,
+        [rows, last]: [usize; 2],
+        form: Form,
+    ) -> Result<()> {
+        let programs = if form.watched { &mut self.watched } else { &mut self.plain };
         let tier = if last < self.kept { Tier::Short } else { Tier::Long };
         let at = fitting(programs, rows, tier).ok_or(Error::Zero("tile"))?;
         programs[at].2.run(device, rows as u32, form.recorded)
@@ -87,9 +92,8 @@ impl Machine {
             shared.make_room(device, &[&program])?;
             self.unfused = Some(Bound::new(device, program, shared, &self.arena)?);
         }
-        let Some(program) = &self.unfused else { return Ok(()) };
         for (at, op) in self.description.ops.iter().enumerate() {
-            program.run_op(device, at, rows as u32)?;
+            self.unfused.as_mut().map_or(Ok(()), |program| program.run_op(device, at, rows as u32))?;
             let rows = if at + 1 == self.description.ops.len() { wanted } else { rows };
             for j in 0..op.outputs.len() {
                 show(Shown { at: [at, j], rows, parts: self.parts(device, rows, [at, j])? })?;
@@ -124,14 +128,13 @@ impl Machine {
         device: &mut dyn Device,
         shared: &Shared,
         wanted: usize,
-    ) -> Result<Vec<Vec<Found>>> {
-        let ranks = 0..self.plans.len();
-        let found = ranks.map(|rank| {
-            let mut found = vec![Found::zeroed(); wanted];
-            device.download(shared.scratch(Scratch::Found(rank)), bytemuck::cast_slice_mut(&mut found))?;
-            Ok(found)
-        });
-        found.collect()
+        out: &mut Vec<Vec<Found>>,
+    ) -> Result<()> {
+        out.resize_with(self.plans.len(), Vec::new);
+        out.iter_mut().enumerate().try_for_each(|(rank, found)| {
+            found.resize(wanted, Found::zeroed());
+            device.download(shared.scratch(Scratch::Found(rank)), bytemuck::cast_slice_mut(found))
+        })
     }
 
     /// The stream after the final norm.
@@ -173,7 +176,7 @@ fn programs(
 }
 
 /// Which program runs a step of so many rows.
-fn fitting(programs: &[(usize, Tier, Bound)], rows: usize, tier: Tier) -> Option<usize> {
+pub(crate) fn fitting<P>(programs: &[(usize, Tier, P)], rows: usize, tier: Tier) -> Option<usize> {
     let of_tier = || programs.iter().enumerate().filter(|(_, (_, of, _))| *of == tier);
     let found = of_tier().find(|(_, (tile, ..))| rows <= *tile).or(of_tier().next_back());
     found.map(|(at, _)| at)

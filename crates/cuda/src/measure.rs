@@ -121,6 +121,6 @@ impl Measure<'_> {
         let unit = Unit::new("stream").quant(m.quant).int("COLS", m.cols).int("OUTS", m.outs);
         let unit = unit.int("ROW_BYTES", m.bytes()? / m.outs).int("TILE", rows);
         let unit = unit.int("FAST", u8::from(m.quant.group().is_some())).int("MAX_ROWS", ROWS);
-        Ok(self.device.load(&[unit.int("TABLE", 1)])?[0])
+        Ok(self.device.load(&[unit])?[0])
     }
 }

@@ -13,7 +13,7 @@ fn rows_are_rounded_as_defined() {
     let (rows, width) = (3, 96);
     let x: Vec<f32> =
         (0..rows * width).map(|i| ((i * 37 % 101) as f32 - 50.0) * if i < 32 { 0.0 } else { 0.7 }).collect();
-    let unit = Unit::new("quantize").int("WIDTH", width).int("MAX_ROWS", rows).int("TABLE", 1);
+    let unit = Unit::new("quantize").int("WIDTH", width).int("MAX_ROWS", rows);
     let kernel = device.load(&[unit]).unwrap()[0];
     let step = device.alloc(1024).unwrap();
     device.upload(step, bytemuck::bytes_of(&(rows as u32))).unwrap();

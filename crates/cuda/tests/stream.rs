@@ -52,7 +52,7 @@ impl Product {
         let fast = self.fast();
         let unit = Unit::new("stream").quant(self.quant).int("COLS", self.cols).int("FAST", u8::from(fast));
         let unit = unit.int("ROW_BYTES", self.quant.row_bytes(self.cols).unwrap()).int("TILE", tile);
-        let unit = unit.int("MAX_ROWS", ROWS).int("TABLE", 1).int("OUTS", OUTS);
+        let unit = unit.int("MAX_ROWS", ROWS).int("OUTS", OUTS);
         let kernel = device.load(&[unit]).unwrap()[0];
         let mut put = |bytes: &[u8]| {
             let at = device.alloc(bytes.len()).unwrap();

@@ -5,7 +5,9 @@ use crate::table::bytes;
 use anyhow::bail;
 use shardwright_cuda::device::Device;
 use shardwright_cuda::driver::{Gpu, Way};
-use shardwright_cuda::jit::Jit;
+use shardwright_cuda::health::Guarded;
+use shardwright_cuda::jit::{Folders, Jit};
+use shardwright_cuda::nvml::Nvml;
 use shardwright_cuda::nvrtc::Nvrtc;
 use shardwright_cuda::{CudaExecutor, CudaOptions, Needs};
 use shardwright_gguf::Reader;
@@ -14,19 +16,9 @@ use shardwright_model::op::Description;
 use shardwright_model::plan::RankPlan;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Is there a GPU that can be used? A driver without a compiler is worth a word.
+/// Is there a GPU? Whether it has kernels is known when it is asked to run a model.
 pub(crate) fn found() -> bool {
-    match Gpu::list().map(|_| Nvrtc::find()) {
-        Ok(Ok(_)) => true,
-        Ok(Err(e)) => {
-            log::warn!("the GPU is not used: {e}");
-            false
-        }
-        Err(e) => {
-            log::debug!("{e}");
-            false
-        }
-    }
+    Gpu::list().inspect_err(|e| log::debug!("{e}")).is_ok()
 }
 
 /// The GPUs on which so many ranks of one of some replicas run: those that were named, or the next ones, one for each rank, or if there
@@ -70,14 +62,17 @@ pub(crate) fn executor(
     options: &CudaOptions,
     check_memory: bool,
 ) -> anyhow::Result<Box<dyn Executor>> {
-    let gpus = open(indices)?;
-    let mut weights = 0;
-    for (n, gpu) in gpus.iter().enumerate() {
-        let plans = if gpus.len() > 1 { &trunk.1[n..=n] } else { &trunk.1[..] };
-        let needs = Needs::of(plans, options)?;
+    let mut gpus = open(indices)?;
+    let (mut weights, several) = (0, gpus.len() > 1);
+    for (n, gpu) in gpus.iter_mut().enumerate() {
+        let plans = if several { &trunk.1[n..=n] } else { &trunk.1[..] };
+        // before any weight: what does not compile is known at once, and what code takes is no longer free
+        let (needs, kernels) = Needs::of(plans, options)?;
+        gpu.load(&kernels.into_iter().collect::<Vec<_>>())?;
         log::info!("GPU {} ({}): {}", gpu.info().index, gpu.info().name, told(&needs));
         if check_memory {
             fits(gpu, &needs)?;
+            gpu.reserve(needs.held())?;
         }
         weights += needs.weights;
     }
@@ -88,8 +83,23 @@ pub(crate) fn executor(
         done += bytes;
         progress.at(megabytes(done));
     };
+    let places: Vec<(String, usize)> =
+        gpus.iter().map(|g| (g.info().place.clone(), g.info().index)).collect();
     let gpus = gpus.into_iter().map(|gpu| Box::new(gpu) as Box<dyn Device>).collect();
-    Ok(Box::new(CudaExecutor::new(gpus, file, trunk, None, options, &mut watch)?))
+    let executor = Box::new(CudaExecutor::new(gpus, file, trunk, None, options, &mut watch)?);
+    let watched = Nvml::find().and_then(|nvml| {
+        places
+            .iter()
+            .map(|(place, index)| nvml.card(place, *index))
+            .collect::<shardwright_cuda::Result<Vec<_>>>()
+    });
+    match watched {
+        Ok(cards) => Ok(Box::new(Guarded::new(executor, cards)?)),
+        Err(e) => {
+            log::info!("the GPUs are not watched: {e}");
+            Ok(executor)
+        }
+    }
 }
 
 fn fits(gpu: &Gpu, needs: &Needs) -> anyhow::Result<()> {
@@ -118,9 +128,7 @@ pub(crate) fn open(indices: &[usize]) -> anyhow::Result<Vec<Gpu>> {
             *bar = None;
         }
     };
-    // without a driver there is no use in a compiler
-    Gpu::list()?;
-    let jit = Arc::new(Jit::new(Nvrtc::find()?, Jit::folder(), progress));
+    let jit = Arc::new(Jit::new(Nvrtc::find, Folders::find(), progress));
     let gpus = Gpu::group(indices, &jit, Way::Best)?;
     if let Some(why) = gpus.first().and_then(Gpu::apart) {
         log::warn!("sums over GPUs go through the host's memory: {why}; `shardwright doctor` tells more");
@@ -128,9 +136,14 @@ pub(crate) fn open(indices: &[usize]) -> anyhow::Result<Vec<Gpu>> {
     Ok(gpus)
 }
 
+/// All parts of the sum.
 fn told(needs: &Needs) -> String {
-    let [weights, cache, working] = [needs.weights, needs.cache, needs.working].map(bytes);
-    format!("{weights} of weights, {cache} of cache and {working} of working memory")
+    let Needs { weights, cache, working, inbox, driver } = *needs;
+    let [weights, cache, working, inbox, driver] = [weights, cache, working, inbox, driver].map(bytes);
+    format!(
+        "{weights} of weights, {cache} of cache, {working} of working memory, {inbox} of inboxes and, at most, {driver} of \
+         recorded steps and the driver's own"
+    )
 }
 
 #[cfg(test)]

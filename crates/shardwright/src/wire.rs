@@ -106,6 +106,23 @@ impl BackendArgs {
         BackendArgs { tp: 1, activations: None, device: Device::Cpu, stages, ..self.clone() }
     }
 
+    /// What `run` and `serve` use on so many GPUs, unless told otherwise.
+    pub(crate) fn on_gpus(tp: u32, wire: WireType) -> BackendArgs {
+        BackendArgs {
+            tp,
+            device: Device::Cuda(vec![]),
+            activations: Some(Rounding::Auto),
+            allreduce_type: Some(wire),
+            check_ranks: false,
+            threads: None,
+            enforce_eager: false,
+            no_memory_check: false,
+            stages: StageArgs::default(),
+            replicas: 1,
+            replica: 0,
+        }
+    }
+
     /// The same for one of `count` replicas: its share of the GPUs, or of the host's cores.
     pub(crate) fn replica(&self, at: usize, count: usize) -> anyhow::Result<BackendArgs> {
         if count == 1 {
@@ -195,7 +212,7 @@ enum Rounding {
 
 /// `--allreduce-type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum WireType {
+pub(crate) enum WireType {
     F32,
     Bf16,
 }
@@ -239,6 +256,9 @@ pub(crate) struct Opened {
     alone: Option<Slice>,
 }
 
+/// Rows of a step of `run` and `serve`, unless told otherwise: few enough that Ctrl-C is heard soon.
+pub(crate) const ROWS: usize = 128;
+
 /// What an executor is made for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
@@ -256,6 +276,12 @@ impl ModelArgs {
             (.., Some(wanted)) => self.read_at(&hub::model(wanted)?),
             _ => self.read_at(&demo()?),
         }
+    }
+
+    /// Was a model named at all?
+    pub(crate) fn is_named(&self) -> bool {
+        let Which { file, model, hf, demo } = &self.which;
+        *demo || hf.is_some() || file.is_some() || model.is_some()
     }
 
     /// What to call the model: the name of its repository, or of its file, without what tells parts apart.
@@ -478,7 +504,7 @@ impl Opened {
         Ok(Box::new(CpuExecutor::new(self.reader.clone(), (part, plans), None, options)?))
     }
 
-    fn plans(&self, part: &Description, args: &BackendArgs) -> anyhow::Result<Vec<RankPlan>> {
+    pub(crate) fn plans(&self, part: &Description, args: &BackendArgs) -> anyhow::Result<Vec<RankPlan>> {
         let find = |name: &str| self.reader.tensor(name);
         let ranks = self.alone.map_or(args.tp(), |slice| slice.ranks);
         let mut plans = plan::plan(part, &find, ranks).with_context(|| name(&self.reader))?;
@@ -502,7 +528,12 @@ impl Opened {
         }
     }
 
-    fn cuda_options(&self, args: &BackendArgs, size: Size, blocks: usize) -> anyhow::Result<CudaOptions> {
+    pub(crate) fn cuda_options(
+        &self,
+        args: &BackendArgs,
+        size: Size,
+        blocks: usize,
+    ) -> anyhow::Result<CudaOptions> {
         let activations = self.activations(args);
         if activations == Activations::Q8Everywhere {
             bail!(

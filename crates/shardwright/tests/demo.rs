@@ -4,7 +4,7 @@
 
 use shardwright_cpu::{Activations, CpuExecutor, CpuOptions};
 use shardwright_cuda::driver::Gpu;
-use shardwright_cuda::jit::Jit;
+use shardwright_cuda::jit::{Folders, Jit};
 use shardwright_cuda::nvrtc::Nvrtc;
 use shardwright_cuda::{CudaExecutor, CudaOptions};
 use shardwright_gguf::Reader;
@@ -56,8 +56,8 @@ fn wired(
 
 /// None, and a line that says so, where there is no GPU; an error if `SHARDWRIGHT_REQUIRE_GPU` is set.
 fn on_gpu(reader: &Arc<Reader>, options: Options, ranks: usize, fast: bool) -> Option<CudaExecutor> {
-    let gpu =
-        Gpu::list().and_then(|_| Gpu::open(0, Arc::new(Jit::new(Nvrtc::find()?, Jit::folder(), |_, _| {}))));
+    let jit = Jit::new(Nvrtc::find, Folders::find(), |_, _| {});
+    let gpu = Gpu::list().and_then(|_| Gpu::open(0, Arc::new(jit)));
     let gpu = match gpu {
         Ok(gpu) => gpu,
         Err(e) => {

@@ -1,0 +1,195 @@
+//! What an executor takes of a device is known beforehand, and once it runs it takes nothing more, neither there nor here. The
+//! device is a blank: it keeps account and computes nothing.
+#![allow(unsafe_code, clippy::unwrap_used, reason = "a test may panic, and an allocator is unsafe")]
+
+#[path = "../../cpu/tests/common/mod.rs"]
+mod common;
+#[allow(dead_code, reason = "only its options are used")]
+mod models;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::{Arc, Mutex};
+
+use common::*;
+use models::fast;
+use shardwright_cuda::device::{Device, Kernel, Launch, Recording};
+use shardwright_cuda::unit::Unit;
+use shardwright_cuda::{CudaExecutor, CudaOptions, Needs, Result};
+use shardwright_gguf::Reader;
+use shardwright_model::exec::{Executor, StepBatch, Want};
+use shardwright_model::plan::plan;
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The system's allocator, which counts what each thread asks for.
+struct Counting;
+
+// SAFETY: all is left to the system.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// What devices were asked for: bytes of memory, and of inboxes.
+type Taken = Arc<Mutex<[Vec<u64>; 2]>>;
+
+struct Blank {
+    taken: Taken,
+    next: u64,
+    recordings: usize,
+}
+
+impl Blank {
+    fn take(&mut self, kind: usize, bytes: usize) -> Result<u64> {
+        self.taken.lock().unwrap()[kind].push(bytes as u64);
+        self.next += (bytes as u64).max(1).next_multiple_of(256);
+        Ok(self.next)
+    }
+}
+
+impl Device for Blank {
+    fn multiprocessors(&self) -> u32 {
+        132
+    }
+
+    fn alloc(&mut self, bytes: usize) -> Result<u64> {
+        self.take(0, bytes)
+    }
+
+    fn inbox(&mut self, bytes: usize) -> Result<u64> {
+        self.take(1, bytes)
+    }
+
+    fn pinned(&mut self, _: usize) -> Result<u64> {
+        Ok(0)
+    }
+
+    fn glance(&self, _: u64, out: &mut [u32]) {
+        out.fill(0);
+    }
+
+    fn upload(&mut self, _: u64, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn repeat(&mut self, _: u64, _: &[u8], _: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn download(&mut self, _: u64, _: &mut [u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn load(&mut self, units: &[Unit]) -> Result<Vec<Kernel>> {
+        Ok((0..units.len()).map(Kernel).collect())
+    }
+
+    fn launch(&mut self, _: &Launch) -> Result<()> {
+        Ok(())
+    }
+
+    fn record(&mut self, _: &[Launch]) -> Result<Recording> {
+        self.recordings += 1;
+        Ok(Recording(self.recordings))
+    }
+
+    fn replay(&mut self, _: Recording) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A model over ranks on so many blank devices, what each has taken, and what it was said to need.
+fn opened(name: &str, ranks: usize, devices: usize) -> (CudaExecutor, Vec<Taken>, Vec<Needs>) {
+    let file = Arc::new(Reader::open(&files(name)[0]).unwrap());
+    let trunk = described(&file, PLAIN.options).0;
+    let plans = plan(&trunk, &|n| file.tensor(n), ranks).unwrap();
+    let options = CudaOptions { dummy: true, tiles: vec![1, 4, 8], recorded: vec![1, 2], ..fast() };
+    let needs = plans.chunks(ranks / devices).map(|plans| Needs::of(plans, &options).unwrap().0).collect();
+    let taken: Vec<Taken> = (0..devices).map(|_| Taken::default()).collect();
+    let blank = |taken: &Taken| {
+        Box::new(Blank { taken: taken.clone(), next: 1 << 20, recordings: 0 }) as Box<dyn Device>
+    };
+    let devices = taken.iter().map(blank).collect();
+    let exec = CudaExecutor::new(devices, &file, (&trunk, plans), None, &options, &mut |_| {}).unwrap();
+    (exec, taken, needs)
+}
+
+const CASES: [(&str, usize, usize); 6] = [
+    ("glm-dsa-tp8-kq", 1, 1),
+    ("glm-dsa-tp8-kq", 4, 1),
+    ("glm-dsa-tp8-kq", 4, 4),
+    ("deepseek2-v3-f32", 1, 1),
+    ("llama-f32", 2, 2),
+    ("qwen3-bf16", 1, 1),
+];
+
+#[test]
+fn what_is_taken_was_told() {
+    for (name, ranks, devices) in CASES {
+        let (_exec, taken, needs) = opened(name, ranks, devices);
+        for (taken, needs) in taken.iter().zip(&needs) {
+            let [memory, inboxes] = &*taken.lock().unwrap();
+            let sum: u64 = memory.iter().map(|bytes| bytes.max(&1).next_multiple_of(256)).sum();
+            let told = needs.held();
+            println!("{name} over {ranks} on {devices}: {sum} taken, {told} told, {needs:?}");
+            assert!(sum <= told && told - sum <= 16 << 10, "{name}: {sum} taken, {told} told");
+            assert_eq!(inboxes.iter().sum::<u64>(), needs.inbox, "{name}");
+            assert!(needs.driver > 64 << 20, "recordings are left out");
+        }
+    }
+}
+
+fn batches() -> Vec<StepBatch> {
+    // replayed, and launched one by one; with and without answers
+    let rows = [(1, Want::Candidates), (2, Want::Nothing), (5, Want::Nothing), (5, Want::Candidates)];
+    rows.map(|(rows, want)| step_of(&[(&[1, 2, 3, 4, 5][..rows], 0, &TABLE)], want)).to_vec()
+}
+
+#[test]
+fn nothing_is_taken_once_it_runs() {
+    for (name, ranks, devices) in CASES {
+        let (mut exec, taken, _) = opened(name, ranks, devices);
+        let count =
+            || taken.iter().map(|t| t.lock().unwrap().iter().map(Vec::len).sum::<usize>()).sum::<usize>();
+        let before = count();
+        // also the steps in which ranks are compared, and those after them
+        for batch in batches().iter().cycle().take(120) {
+            exec.step(batch).unwrap();
+        }
+        assert_eq!(count(), before, "{name} over {ranks} on {devices}");
+    }
+}
+
+/// Of the host's memory a step takes what it answers with, however long the model.
+#[test]
+fn a_step_allocates_its_answer() {
+    for (name, ..) in CASES.iter().filter(|case| case.1 == 1) {
+        let (mut exec, ..) = opened(name, 1, 1);
+        let all = batches();
+        all.iter().for_each(|batch| drop(exec.step(batch).unwrap()));
+        for batch in &all {
+            let before = ALLOCATIONS.get();
+            let answer = exec.step(batch).unwrap();
+            let count = ALLOCATIONS.get() - before;
+            let answers = batch.wants.iter().filter(|want| **want != Want::Nothing).count();
+            println!("{name}: {count} allocations in a step of {} rows, {answers} answers", batch.rows());
+            // the rows; their ids and logits, as they are merged and as they are handed out
+            assert!(count <= 2 + 4 * answers, "{name}: {count} for {answers} answers");
+            drop(answer);
+        }
+    }
+}
