@@ -2,6 +2,7 @@
 //! device is a blank: it keeps account and computes nothing.
 #![allow(unsafe_code, clippy::unwrap_used, reason = "a test may panic, and an allocator is unsafe")]
 
+mod blank;
 #[path = "../../cpu/tests/common/mod.rs"]
 mod common;
 #[allow(dead_code, reason = "only its options are used")]
@@ -9,13 +10,13 @@ mod models;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use blank::{Blank, Taken};
 use common::*;
 use models::fast;
-use shardwright_cuda::device::{Device, Kernel, Launch, Recording};
-use shardwright_cuda::unit::Unit;
-use shardwright_cuda::{CudaExecutor, CudaOptions, Needs, Result};
+use shardwright_cuda::device::Device;
+use shardwright_cuda::{CudaExecutor, CudaOptions, Needs};
 use shardwright_gguf::Reader;
 use shardwright_model::exec::{Executor, StepBatch, Want};
 use shardwright_model::plan::plan;
@@ -44,74 +45,6 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What devices were asked for: bytes of memory, and of inboxes.
-type Taken = Arc<Mutex<[Vec<u64>; 2]>>;
-
-struct Blank {
-    taken: Taken,
-    next: u64,
-    recordings: usize,
-}
-
-impl Blank {
-    fn take(&mut self, kind: usize, bytes: usize) -> Result<u64> {
-        self.taken.lock().unwrap()[kind].push(bytes as u64);
-        self.next += (bytes as u64).max(1).next_multiple_of(256);
-        Ok(self.next)
-    }
-}
-
-impl Device for Blank {
-    fn multiprocessors(&self) -> u32 {
-        132
-    }
-
-    fn alloc(&mut self, bytes: usize) -> Result<u64> {
-        self.take(0, bytes)
-    }
-
-    fn inbox(&mut self, bytes: usize) -> Result<u64> {
-        self.take(1, bytes)
-    }
-
-    fn pinned(&mut self, _: usize) -> Result<u64> {
-        Ok(0)
-    }
-
-    fn glance(&self, _: u64, out: &mut [u32]) {
-        out.fill(0);
-    }
-
-    fn upload(&mut self, _: u64, _: &[u8]) -> Result<()> {
-        Ok(())
-    }
-
-    fn repeat(&mut self, _: u64, _: &[u8], _: usize) -> Result<()> {
-        Ok(())
-    }
-
-    fn download(&mut self, _: u64, _: &mut [u8]) -> Result<()> {
-        Ok(())
-    }
-
-    fn load(&mut self, units: &[Unit]) -> Result<Vec<Kernel>> {
-        Ok((0..units.len()).map(Kernel).collect())
-    }
-
-    fn launch(&mut self, _: &Launch) -> Result<()> {
-        Ok(())
-    }
-
-    fn record(&mut self, _: &[Launch]) -> Result<Recording> {
-        self.recordings += 1;
-        Ok(Recording(self.recordings))
-    }
-
-    fn replay(&mut self, _: Recording) -> Result<()> {
-        Ok(())
-    }
-}
-
 /// A model over ranks on so many blank devices, what each has taken, and what it was said to need.
 fn opened(name: &str, ranks: usize, devices: usize) -> (CudaExecutor, Vec<Taken>, Vec<Needs>) {
     let file = Arc::new(Reader::open(&files(name)[0]).unwrap());
@@ -120,9 +53,7 @@ fn opened(name: &str, ranks: usize, devices: usize) -> (CudaExecutor, Vec<Taken>
     let options = CudaOptions { dummy: true, tiles: vec![1, 4, 8], recorded: vec![1, 2], ..fast() };
     let needs = plans.chunks(ranks / devices).map(|plans| Needs::of(plans, &options).unwrap().0).collect();
     let taken: Vec<Taken> = (0..devices).map(|_| Taken::default()).collect();
-    let blank = |taken: &Taken| {
-        Box::new(Blank { taken: taken.clone(), next: 1 << 20, recordings: 0 }) as Box<dyn Device>
-    };
+    let blank = |taken: &Taken| Box::new(Blank::new(taken.clone())) as Box<dyn Device>;
     let devices = taken.iter().map(blank).collect();
     let exec = CudaExecutor::new(devices, &file, (&trunk, plans), None, &options, &mut |_| {}).unwrap();
     (exec, taken, needs)
@@ -138,7 +69,7 @@ const CASES: [(&str, usize, usize); 6] = [
 ];
 
 #[test]
-fn what_is_taken_was_told() {
+fn c4_what_is_taken_was_told() {
     for (name, ranks, devices) in CASES {
         let (_exec, taken, needs) = opened(name, ranks, devices);
         for (taken, needs) in taken.iter().zip(&needs) {
@@ -160,7 +91,7 @@ fn batches() -> Vec<StepBatch> {
 }
 
 #[test]
-fn nothing_is_taken_once_it_runs() {
+fn c4_nothing_is_taken_once_it_runs() {
     for (name, ranks, devices) in CASES {
         let (mut exec, taken, _) = opened(name, ranks, devices);
         let count =

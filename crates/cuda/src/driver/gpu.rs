@@ -223,18 +223,7 @@ impl Gpu {
     /// The driver's refusal of machine code does not say why; versions that do not go together are the usual reason.
     fn load_code(&self, unit: &Unit, cubin: &Cubin) -> Result<Function> {
         let label = unit.label();
-        let what = || {
-            let ((major, minor), (newer, newest)) = (self.info.driver, cubin.maker);
-            let cure = match newer > major {
-                true => format!(
-                    ": update the driver, or `pip install nvidia-cuda-nvrtc-cu{major}` and name its library by SHARDWRIGHT_NVRTC"
-                ),
-                false => String::new(),
-            };
-            format!(
-                "loading kernel `{label}`, made by NVRTC {newer}.{newest}, into a driver of CUDA {major}.{minor}{cure}"
-            )
-        };
+        let what = || format!("loading kernel `{label}`, {}", versions(self.info.driver, cubin.maker));
         // SAFETY: the code is an ELF file that says itself how long it is.
         let module = unsafe {
             let load = |module| sys::cuModuleLoadData(module, cubin.code.as_ptr().cast());
@@ -320,6 +309,17 @@ impl Function {
         // SAFETY: the function is alive.
         check(unsafe { sys::cuFuncSetAttribute(self.function, set, most as i32 - fixed) }, what)
     }
+}
+
+/// Which compiler's code goes to which driver, and what helps if that is too old for it: no driver takes code of a later major version.
+fn versions((major, minor): (i32, i32), (newer, newest): (i32, i32)) -> String {
+    let cure = match newer > major {
+        true => format!(
+            ": update the driver, or `pip install nvidia-cuda-nvrtc-cu{major}` and name its library by SHARDWRIGHT_NVRTC"
+        ),
+        false => String::new(),
+    };
+    format!("made by NVRTC {newer}.{newest}, into a driver of CUDA {major}.{minor}{cure}")
 }
 
 /// How many parameters a function has: the driver knows each of them by its number.
@@ -470,5 +470,21 @@ impl Drop for Gpu {
 impl fmt::Debug for Gpu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gpu").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::versions;
+
+    #[test]
+    fn c6_a_compiler_newer_than_the_driver_is_named_with_the_cure() {
+        assert_eq!(versions((13, 0), (13, 5)), "made by NVRTC 13.5, into a driver of CUDA 13.0");
+        let why = versions((12, 4), (13, 5));
+        for part in
+            ["NVRTC 13.5", "CUDA 12.4", "update the driver", "nvidia-cuda-nvrtc-cu12", "SHARDWRIGHT_NVRTC"]
+        {
+            assert!(why.contains(part), "{part}: {why}");
+        }
     }
 }
