@@ -4,7 +4,6 @@
 mod blank;
 #[path = "../../cpu/tests/common/mod.rs"]
 mod common;
-#[allow(dead_code, reason = "only its options are used")]
 mod models;
 
 use std::sync::Arc;

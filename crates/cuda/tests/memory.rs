@@ -5,7 +5,6 @@
 mod blank;
 #[path = "../../cpu/tests/common/mod.rs"]
 mod common;
-#[allow(dead_code, reason = "only its options are used")]
 mod models;
 
 use std::alloc::{GlobalAlloc, Layout, System};
