@@ -13,13 +13,19 @@ use crate::{Error, Result};
 /// How often a card is asked.
 const PULSE: Duration = Duration::from_secs(1);
 
-/// A card, or the driver in front of it, that takes longer to tell how it is will not tell any more.
+/// A card at rest, or the driver in front of it, that takes longer to tell how it is will not tell any more.
 const SILENCE: Duration = Duration::from_secs(4);
+
+/// Who asks more seldom was held up himself, as the thread may have been that asks the cards.
+const GAP: Duration = Duration::from_secs(2);
 
 /// An executor whose cards are watched.
 pub struct Guarded {
     inner: Box<dyn Executor>,
     seen: Arc<Mutex<Seen>>,
+    /// When the cards were known to be well because they had done a step, or nothing was known because nobody asked.
+    well: Instant,
+    asked: Instant,
 }
 
 /// What was seen last.
@@ -36,11 +42,12 @@ impl Guarded {
     /// # Errors
     /// If the system has no thread to give.
     pub fn new(inner: Box<dyn Executor>, cards: Vec<Watched>) -> Result<Guarded> {
-        let seen = Arc::new(Mutex::new(Seen { cards: [].into(), when: Instant::now(), lost: None }));
+        let now = Instant::now();
+        let seen = Arc::new(Mutex::new(Seen { cards: [].into(), when: now, lost: None }));
         let eye = Arc::downgrade(&seen);
         let thread = Builder::new().name("cards".into()).spawn(move || watch(cards, &eye));
         thread.map_err(|e| Error::Driver(format!("cards can't be watched: {e}")))?;
-        Ok(Guarded { inner, seen })
+        Ok(Guarded { inner, seen, well: now, asked: now })
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -81,11 +88,16 @@ impl Executor for Guarded {
     }
 
     fn check(&mut self) -> Result<(), ExecError> {
+        let now = Instant::now();
+        if now.duration_since(self.asked) > GAP {
+            self.well = now;
+        }
+        self.asked = now;
         let seen = self.seen();
         if let Some(why) = &seen.lost {
             return Err(ExecError(why.clone()));
         }
-        let silent = seen.when.elapsed();
+        let silent = now.saturating_duration_since(seen.when.max(self.well));
         drop(seen);
         if silent > SILENCE {
             let seconds = silent.as_secs();
@@ -103,6 +115,8 @@ impl Executor for Guarded {
         batch: &StepBatch,
         probe: Option<&mut dyn Probe>,
     ) -> Result<StepOutput, ExecError> {
-        self.inner.step_probed(batch, probe)
+        let answer = self.inner.step_probed(batch, probe)?;
+        self.well = Instant::now();
+        Ok(answer)
     }
 }

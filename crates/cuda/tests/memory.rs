@@ -9,12 +9,14 @@ mod models;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use blank::{Blank, Taken};
 use common::*;
 use models::fast;
 use shardwright_cuda::device::Device;
+use shardwright_cuda::unit::Unit;
 use shardwright_cuda::{CudaExecutor, CudaOptions, Needs};
 use shardwright_gguf::Reader;
 use shardwright_model::exec::{Executor, StepBatch, Want};
@@ -44,13 +46,16 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+/// What an executor was said to take of a device.
+type Told = (Needs, BTreeSet<Unit>);
+
 /// A model over ranks on so many blank devices, what each has taken, and what it was said to need.
-fn opened(name: &str, ranks: usize, devices: usize) -> (CudaExecutor, Vec<Taken>, Vec<Needs>) {
+fn opened(name: &str, ranks: usize, devices: usize) -> (CudaExecutor, Vec<Taken>, Vec<Told>) {
     let file = Arc::new(Reader::open(&files(name)[0]).unwrap());
     let trunk = described(&file, PLAIN.options).0;
     let plans = plan(&trunk, &|n| file.tensor(n), ranks).unwrap();
     let options = CudaOptions { dummy: true, tiles: vec![1, 4, 8], recorded: vec![1, 2], ..fast() };
-    let needs = plans.chunks(ranks / devices).map(|plans| Needs::of(plans, &options).unwrap().0).collect();
+    let needs = plans.chunks(ranks / devices).map(|plans| Needs::of(plans, &options).unwrap()).collect();
     let taken: Vec<Taken> = (0..devices).map(|_| Taken::default()).collect();
     let blank = |taken: &Taken| Box::new(Blank::new(taken.clone())) as Box<dyn Device>;
     let devices = taken.iter().map(blank).collect();
@@ -71,8 +76,10 @@ const CASES: [(&str, usize, usize); 6] = [
 fn c4_what_is_taken_was_told() {
     for (name, ranks, devices) in CASES {
         let (_exec, taken, needs) = opened(name, ranks, devices);
-        for (taken, needs) in taken.iter().zip(&needs) {
-            let [memory, inboxes] = &*taken.lock().unwrap();
+        for (taken, (needs, kernels)) in taken.iter().zip(&needs) {
+            let loaded = taken.kernels.lock().unwrap();
+            assert!(loaded.is_subset(kernels) && !loaded.is_empty(), "{name}: kernels that nobody knew of");
+            let [memory, inboxes] = &*taken.bytes.lock().unwrap();
             let sum: u64 = memory.iter().map(|bytes| bytes.max(&1).next_multiple_of(256)).sum();
             let told = needs.held();
             println!("{name} over {ranks} on {devices}: {sum} taken, {told} told, {needs:?}");
@@ -80,6 +87,18 @@ fn c4_what_is_taken_was_told() {
             assert_eq!(inboxes.iter().sum::<u64>(), needs.inbox, "{name}");
             assert!(needs.driver > 64 << 20, "recordings are left out");
         }
+    }
+}
+
+/// Kernels that are shipped serve every context that is long enough for all of them.
+#[test]
+fn kernels_do_not_know_the_context() {
+    let file = Arc::new(Reader::open(&files("glm-dsa-tp8-kq")[0]).unwrap());
+    let trunk = described(&file, PLAIN.options).0;
+    let plans = plan(&trunk, &|n| file.tensor(n), 4).unwrap();
+    for plans in [&plans[..], &plans[..1]] {
+        let of = |context| Needs::of(plans, &CudaOptions { context, ..fast() }).unwrap().1;
+        assert!(of(8192) == of(10_000) && of(8192) == of(200_000));
     }
 }
 
@@ -93,8 +112,9 @@ fn batches() -> Vec<StepBatch> {
 fn c4_nothing_is_taken_once_it_runs() {
     for (name, ranks, devices) in CASES {
         let (mut exec, taken, _) = opened(name, ranks, devices);
-        let count =
-            || taken.iter().map(|t| t.lock().unwrap().iter().map(Vec::len).sum::<usize>()).sum::<usize>();
+        let count = || {
+            taken.iter().map(|t| t.bytes.lock().unwrap().iter().map(Vec::len).sum::<usize>()).sum::<usize>()
+        };
         let before = count();
         // also the steps in which ranks are compared, and those after them
         for batch in batches().iter().cycle().take(120) {

@@ -1,14 +1,20 @@
 //! A device that keeps account of what it is asked for, and computes nothing.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use shardwright_cuda::Result;
 use shardwright_cuda::device::{Device, Kernel, Launch, Recording};
 use shardwright_cuda::unit::Unit;
 
-/// What devices were asked for: bytes of memory, and of inboxes.
-pub(crate) type Taken = Arc<Mutex<[Vec<u64>; 2]>>;
+/// What a device was asked for.
+#[derive(Clone, Default)]
+pub(crate) struct Taken {
+    /// Bytes of memory, and of inboxes, piece by piece.
+    pub(crate) bytes: Arc<Mutex<[Vec<u64>; 2]>>,
+    pub(crate) kernels: Arc<Mutex<BTreeSet<Unit>>>,
+}
 
 /// The device.
 pub(crate) struct Blank {
@@ -23,7 +29,7 @@ impl Blank {
     }
 
     fn take(&mut self, kind: usize, bytes: usize) -> Result<u64> {
-        self.taken.lock().unwrap()[kind].push(bytes as u64);
+        self.taken.bytes.lock().unwrap()[kind].push(bytes as u64);
         self.next += (bytes as u64).max(1).next_multiple_of(256);
         Ok(self.next)
     }
@@ -63,6 +69,7 @@ impl Device for Blank {
     }
 
     fn load(&mut self, units: &[Unit]) -> Result<Vec<Kernel>> {
+        self.taken.kernels.lock().unwrap().extend(units.iter().cloned());
         Ok((0..units.len()).map(Kernel).collect())
     }
 
