@@ -8,6 +8,7 @@ use shardwright_model::plan::{Place, RankPlan};
 use crate::device::{Device, Launch, Recording};
 use crate::exchange::Exchange;
 use crate::load::Loader;
+use crate::profile::{self, Profile, Reads, Timed};
 use crate::program::{Call, Program, Scratch, Slot};
 use crate::report::Report;
 use crate::step::StepLayout;
@@ -104,8 +105,8 @@ impl Arena {
 /// A program whose arguments have addresses.
 #[derive(Debug)]
 pub(crate) struct Bound {
-    /// In order, each with the axes of its grid, of which a step's rows decide.
-    calls: Vec<(Call, Launch)>,
+    /// In order, each with the stem of its source and the axes of its grid, of which a step's rows decide.
+    calls: Vec<(&'static str, Call, Launch)>,
     pub(crate) ends: Vec<usize>,
     /// By the rows of the step that was recorded.
     recordings: BTreeMap<u32, Recording>,
@@ -127,24 +128,45 @@ impl Bound {
         }
         let calls = program.calls.into_iter().map(|call| {
             let args = call.args.iter().map(|slot| binder.address(slot)).collect::<Result<_>>()?;
-            let (kernel, block, shared) = (kernels[call.unit], call.block, call.shared);
-            Ok((call, Launch { kernel, grid: [0; 3], block, shared, args }))
+            let (stem, kernel) = (program.units[call.unit].stem, kernels[call.unit]);
+            let (block, shared) = (call.block, call.shared);
+            Ok((stem, call, Launch { kernel, grid: [0; 3], block, shared, args }))
         });
         Ok(Bound { calls: calls.collect::<Result<_>>()?, ends: program.ends, recordings: BTreeMap::new() })
     }
 
     fn launch(&mut self, at: usize, rows: u32) -> &Launch {
-        let (call, launch) = &mut self.calls[at];
+        let (_, call, launch) = &mut self.calls[at];
         launch.grid = call.blocks(rows);
         launch
     }
 
     /// Records the whole step of `rows` rows.
     pub(crate) fn record(&mut self, device: &mut dyn Device, rows: u32) -> Result<()> {
-        let all: Vec<Launch> = (0..self.calls.len()).map(|at| self.launch(at, rows).clone()).collect();
-        let recording = device.record(&all)?;
+        let recording = device.record(&self.launches(rows))?;
         self.recordings.insert(rows, recording);
         Ok(())
+    }
+
+    /// The whole step of `rows` rows.
+    fn launches(&mut self, rows: u32) -> Vec<Launch> {
+        (0..self.calls.len()).map(|at| self.launch(at, rows).clone()).collect()
+    }
+
+    /// Replays the whole step so many times, and tells what each launch takes and reads.
+    pub(crate) fn profile(
+        &mut self,
+        device: &mut dyn Device,
+        rows: u32,
+        replays: usize,
+        reads: &Reads<'_>,
+    ) -> Result<Profile> {
+        let (times, span) = profile::timed(device, &self.launches(rows), replays)?;
+        let timed = self.calls.iter().zip(times.groups).map(|((stem, call, ..), seconds)| {
+            let (name, bytes) = reads.of(stem, call);
+            Timed { name, bytes, seconds }
+        });
+        Ok(Profile { launches: timed.collect(), span, stamp: times.stamp })
     }
 
     /// Runs the whole step. A recording of more rows does too: a kernel's blocks look how many rows there are.

@@ -13,9 +13,10 @@ use shardwright_model::watch::{self, Watch};
 use crate::device::Device;
 use crate::found::{Found, merged};
 use crate::group::{Group, Whole};
-use crate::lower::{Choices, Tier};
+use crate::lower::{Choices, FEW, Tier};
 use crate::machine::Form;
 use crate::ops::sum::packet;
+use crate::profile::Profile;
 use crate::step::StepLayout;
 use crate::worker::{Answer, Part, Shown, Task, Worker};
 use crate::{Error, Result, start};
@@ -74,8 +75,11 @@ impl CudaOptions {
 
     /// What each program is made for: the smallest tile first, of one tile the short tier first.
     pub(crate) fn choices(&self, plans: &[RankPlan]) -> Vec<Choices> {
-        let mut tiles = self.tiles.clone();
+        // activations that are not rounded have kernels for few rows only
+        let most = if self.fast { u32::MAX } else { FEW };
+        let mut tiles: Vec<u32> = self.tiles.iter().map(|tile| most.min(*tile)).collect();
         tiles.sort_unstable();
+        tiles.dedup();
         let (layout, inbox) = (StepLayout::new(self.rows, self.context), self.inbox(plans));
         let CudaOptions { context, fast, fuse, narrow, ranks, .. } = *self;
         // what is hashed is a program of its own
@@ -256,7 +260,7 @@ impl CudaExecutor {
             broken: None,
         };
         for watched in [false, true].into_iter().take(1 + usize::from(watched)) {
-            let mut run = |batch: &StepBatch, form| exec.run(batch, None, form);
+            let mut run = |batch: &StepBatch, form| exec.run(batch, None, form, 0);
             start::check(&limits, &options.recorded, kept, watched, &mut run)?;
         }
         match &mut exec.devices {
@@ -266,19 +270,65 @@ impl CudaExecutor {
         Ok(exec)
     }
 
-    fn run(&mut self, batch: &StepBatch, probe: Option<&mut dyn Probe>, form: Form) -> Result<StepOutput> {
-        let asked = |i: &usize| probe.is_some() || batch.wants[*i] != Want::Nothing;
-        self.last.wanted.clear();
-        self.last.wanted.extend((0..batch.rows()).filter(asked));
-        let task = self.task(batch, form);
-        let model = if batch.hidden.is_some() { self.draft.as_ref() } else { None }.unwrap_or(&self.trunk);
+    /// Runs a step of one row so many times, and tells what each of its launches takes on the first device. The answer is that
+    /// of the last time.
+    ///
+    /// # Errors
+    /// As of any step; or if it was run not even once.
+    pub fn profile(
+        &mut self,
+        batch: &StepBatch,
+        replays: usize,
+    ) -> std::result::Result<(StepOutput, Profile), ExecError> {
+        self.ready(batch)?;
+        let run = self.run(batch, None, Form { recorded: true, watched: false }, replays);
+        let profiled = run.and_then(|out| {
+            let profile = self.last.answers.first_mut().and_then(|answer| answer.profile.take());
+            Ok((out, profile.ok_or(Error::Zero("replay"))?))
+        });
+        profiled.map_err(|e| self.failed(&e))
+    }
+
+    /// Can the step be run?
+    fn ready(&self, batch: &StepBatch) -> std::result::Result<(), ExecError> {
+        if let Some(why) = &self.broken {
+            return Err(ExecError(why.clone()));
+        }
+        batch.check(&self.limits).map_err(ExecError)?;
+        let (sequences, most) = (batch.tables.len(), self.limits.rows);
+        if sequences > most {
+            return Err(ExecError(format!("a step of {sequences} sequences, at most {most} can be run")));
+        }
+        Ok(())
+    }
+
+    /// Nothing can be run after this.
+    fn failed(&mut self, e: &Error) -> ExecError {
+        let why = format!("a step on the GPU failed: {e}");
+        self.broken = Some(why.clone());
+        ExecError(why)
+    }
+
+    /// Runs a step; `replays` times, if what its launches take is asked.
+    fn run(
+        &mut self,
+        batch: &StepBatch,
+        probe: Option<&mut dyn Probe>,
+        form: Form,
+        replays: usize,
+    ) -> Result<StepOutput> {
+        let task = self.task(batch, probe.is_some(), form, replays);
+        let model = self.draft.as_ref().filter(|_| batch.hidden.is_some()).unwrap_or(&self.trunk);
         self.devices.run(&task, model, probe, &mut self.last.answers)?;
         self.last.task = task;
         answered(model, batch, &self.last.wanted, &mut self.last.answers, form.watched)
     }
 
-    /// The step as devices take it, in the memory of the last one if nobody has that any more.
-    fn task(&mut self, batch: &StepBatch, form: Form) -> Arc<Task> {
+    /// The step as devices take it, in the memory of the last one if nobody has that any more; `all`: every row is to be answered.
+    fn task(&mut self, batch: &StepBatch, all: bool, form: Form, replays: usize) -> Arc<Task> {
+        let asked = |i: &usize| all || batch.wants[*i] != Want::Nothing;
+        self.last.wanted.clear();
+        self.last.wanted.extend((0..batch.rows()).filter(asked));
         let mut shared = std::mem::take(&mut self.last.task);
         if Arc::get_mut(&mut shared).is_none() {
             shared = Arc::default();
@@ -289,7 +339,7 @@ impl CudaExecutor {
             (task.rows, task.wanted) = (batch.rows(), self.last.wanted.len());
             task.last = batch.positions.iter().max().map_or(0, |last| *last as usize);
             task.logits = self.last.wanted.iter().any(|i| batch.wants[*i] == Want::Logits);
-            (task.form, task.want_hidden) = (form, batch.want_hidden);
+            (task.form, task.want_hidden, task.replays) = (form, batch.want_hidden, replays);
         }
         shared
     }
@@ -408,20 +458,9 @@ impl Executor for CudaExecutor {
         batch: &StepBatch,
         probe: Option<&mut dyn Probe>,
     ) -> std::result::Result<StepOutput, ExecError> {
-        if let Some(why) = &self.broken {
-            return Err(ExecError(why.clone()));
-        }
-        batch.check(&self.limits).map_err(ExecError)?;
-        let (sequences, most) = (batch.tables.len(), self.limits.rows);
-        if sequences > most {
-            return Err(ExecError(format!("a step of {sequences} sequences, at most {most} can be run")));
-        }
+        self.ready(batch)?;
         let model = self.draft.as_mut().filter(|_| batch.hidden.is_some()).unwrap_or(&mut self.trunk);
         let form = Form { recorded: true, watched: probe.is_none() && model.watch.begin() };
-        self.run(batch, probe, form).map_err(|e| {
-            let why = format!("a step on the GPU failed: {e}");
-            self.broken = Some(why.clone());
-            ExecError(why)
-        })
+        self.run(batch, probe, form, 0).map_err(|e| self.failed(&e))
     }
 }

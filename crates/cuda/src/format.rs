@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use shardwright_gguf::QuantType;
 
+use crate::planes;
+
 /// Numbers of the names of all types, then the facts of this one, and its codebook as words.
 pub(crate) fn text(quant: QuantType) -> String {
     let mut text = String::new();
@@ -19,6 +21,7 @@ pub(crate) fn text(quant: QuantType) -> String {
     define("BYTES", quant.block_bytes());
     define("GROUP", quant.group().unwrap_or(1));
     define("HAS_MIN", usize::from(quant.has_min()));
+    define("PLANES", usize::from(!planes::fields(quant).is_empty()));
     let (words, _) = quant.codebook().as_chunks::<4>();
     if !words.is_empty() {
         let values = words.iter().map(|w| format!("{:#x},", u32::from_le_bytes(w.map(|v| v as u8))));

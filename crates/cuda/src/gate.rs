@@ -10,6 +10,7 @@ use shardwright_model::presets::{Preset, Recipe};
 use shardwright_model::{Error, arch};
 
 use crate::lower::{Choices, Tier, lower};
+use crate::matmul::TILE;
 use crate::measure;
 use crate::program::Program;
 use crate::step::StepLayout;
@@ -59,9 +60,10 @@ pub fn units() -> Result<BTreeSet<Unit>> {
         let single = Choices { fuse: false, ..fast };
         // each rank on a device of its own, whose peers' part of an inbox holds 64 rows of 12,288 elements
         let group = Choices { inbox: 98_304, ..short };
-        let all = [(1, fast), (1, short), (8, group), (1, single), (1, choices(64, 8, false))];
+        let many = choices(512, 64, true);
+        let all = [(1, fast), (1, short), (8, group), (1, many), (1, single), (1, choices(64, 8, false))];
         // unfused and exact kernels of the others are of the same kinds
-        let some = if WHOLE.contains(&preset) { &all[..] } else { &all[..3] };
+        let some = if WHOLE.contains(&preset) { &all[..] } else { &all[..4] };
         for (ranks, choices) in some {
             units.extend(program(preset, layers, *ranks, *choices)?.units);
         }
@@ -69,30 +71,20 @@ pub fn units() -> Result<BTreeSet<Unit>> {
     let sizes = |stem| Unit::new(stem).int("MAX_ROWS", 64);
     for quant in QuantType::ALL.iter().copied().filter(|q| q.is_weight()) {
         let bytes = quant.row_bytes(2048).unwrap_or_default();
-        let linear = |fast, tile| {
-            let mut unit = sizes("linear").int("BLOCK", 256).int("TILE", tile).int("HEADS", 1);
-            let kind = unit.matrix(quant, bytes, 2048, fast);
-            let unit = unit.int("PART0", format!("{kind}, {kind}, 4096, 8, PLAIN, 0")).int("END0", 512);
-            let unit = unit.int("PARTS", 1).int("MATRICES", 512).int("HAS_LINES", 0).int("CHOOSE", 0);
-            let unit = unit.int("PREPARE", "AS_IT_LIES").int("PREPARED", 0).int("OWNED", 0).int("HALF", 0);
-            unit.int("ANSWER", 0).int("ADDED", 0).int("STREAM", 0).int("NORM_ROUND", 0)
-        };
-        units.extend([linear(true, 1), linear(true, 8), linear(false, 8)]);
+        let matrix = measure::Matrix { quant, cols: 2048, outs: 4096 };
+        for (tile, fast) in [(1, true), (8, true), (8, false)] {
+            units.insert(matrix.unit(tile, fast)?.0.int("MAX_ROWS", 64));
+        }
         let embed = sizes("embed").quant(quant).int("ROW_BYTES", bytes).int("WIDTH", 2048);
         units.insert(embed.int("ROWS", 1000).int("FIRST", 0));
     }
-    for quant in measure::TYPES {
-        let stream = sizes("stream").quant(quant).int("COLS", 6144).int("OUTS", 4096);
-        let stream = stream.int("ROW_BYTES", quant.row_bytes(6144).unwrap_or_default());
-        let stream = stream.int("FAST", u8::from(quant.group().is_some()));
-        units.extend([1, 2, 4].map(|tile| stream.clone().int("TILE", tile)));
-    }
+    units.extend(many_rows());
     let transposed = sizes("transposed").quant(QuantType::Q8_0).int("ROW_BYTES", 544);
     units.insert(transposed.int("HEADS", 16).int("COLS", 512).int("OUTS", 512));
     for wire in ["F32", "BF16"] {
         units.insert(sizes("sum").int("WIDTH", 6144).int("RANKS", 8).int("WIRE", wire));
     }
-    units.insert(Unit::new("hash").int("WIDTH", 1));
+    units.extend([Unit::new("hash").int("WIDTH", 1), Unit::new("read").int("ROUNDS", 8), Unit::new("stamp")]);
     let exchange = |receive: u8, legs: u8| {
         let unit = sizes("exchange")
             .int("RANKS", 8)
@@ -118,6 +110,17 @@ pub fn units() -> Result<BTreeSet<Unit>> {
     Ok(units)
 }
 
+/// Products of many rows, for each type of weight.
+fn many_rows() -> impl Iterator<Item = Unit> {
+    let quantized = QuantType::ALL.iter().copied().filter(|q| q.is_weight() && q.group().is_some());
+    quantized.map(|quant| {
+        let mut unit = Unit::new("matmul").int("MAX_ROWS", 64).int("TILE", TILE);
+        let kind = unit.decoder(quant, quant.row_bytes(2048).unwrap_or_default(), 2048);
+        let unit = unit.int("PART0", format!("{kind}, {kind}, 4096, GATED, 1")).int("END0", 64);
+        unit.int("PARTS", 1).int("HEADS", 1).int("ANSWER", 0)
+    })
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
@@ -131,6 +134,20 @@ mod tests {
         let kernels = FILES.iter().map(|(name, _)| *name).filter(|name| !name.starts_with("common/"));
         for kernel in kernels {
             assert!(units.iter().any(|unit| unit.stem == kernel), "{kernel}");
+        }
+    }
+
+    /// A kernel that ended without waiting for those in front of it would have those behind it believe that all are done.
+    #[test]
+    fn every_kernel_waits_for_its_turn() {
+        for (name, text) in FILES.iter().filter(|(name, _)| !name.starts_with("common/")) {
+            // some have two forms
+            for kernel in text.split("__global__").skip(1) {
+                assert!(
+                    kernel.contains("    in_turn();") || kernel.contains("    await_earlier();"),
+                    "{name}"
+                );
+            }
         }
     }
 

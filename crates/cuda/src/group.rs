@@ -143,7 +143,7 @@ impl Group {
     /// Is everybody still there?
     pub(crate) fn check(&self) -> Result<()> {
         self.order(|| Order::Check);
-        self.answers().map(drop)
+        self.answers(self.patience).map(drop)
     }
 
     /// Runs a step on all; `show` gets the values of one that is run op by op, with the parts of all ranks.
@@ -152,6 +152,7 @@ impl Group {
         task: &Arc<Task>,
         show: Option<&mut dyn FnMut(Shown) -> Result<()>>,
     ) -> Result<Vec<Answer>> {
+        let patience = self.patience.saturating_mul(1 + task.replays as u32);
         match show {
             None => self.order(|| Order::Step(task.clone())),
             Some(show) => {
@@ -167,13 +168,13 @@ impl Group {
                 }
             }
         }
-        self.answers()
+        self.answers(patience)
     }
 
     /// What all have answered, or why one has not: the reason that others suffered from, if it is told.
-    fn answers(&self) -> Result<Vec<Answer>> {
+    fn answers(&self, patience: Duration) -> Result<Vec<Answer>> {
         let mut answers: Vec<Option<Answer>> = self.orders.iter().map(|_| None).collect();
-        let (mut failed, mut heard, mut until) = (None, 0, Instant::now() + self.patience);
+        let (mut failed, mut heard, mut until) = (None, 0, Instant::now() + patience);
         while heard < answers.len() {
             match self.events.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok((rank, Event::Done(answer))) => answers[rank] = Some(*answer),

@@ -1,4 +1,4 @@
-//! Weights from the file to the device: the plan's ranges, each once, rows one behind the other as the file has them.
+//! Weights from the file to the device: the plan's ranges, each once, rows one behind the other, each laid as kernels read it.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -9,13 +9,14 @@ use shardwright_model::plan::{LocalOp, LocalWeight};
 use shardwright_model::synth::random::{Rng, fill};
 
 use crate::device::{Device, Launch};
+use crate::planes::lay;
 use crate::unit::Unit;
 use crate::{Error, Result};
 
 /// Kernels may read so many bytes past the last row.
 pub(crate) const MARGIN: usize = 64;
 
-/// Blocks of a dummy weight that differ.
+/// About so many blocks of a dummy weight differ.
 const TILE_BLOCKS: usize = 4096;
 
 /// Bytes that are gathered before they are sent.
@@ -106,13 +107,7 @@ impl<'a> Loader<'a> {
         decoded: bool,
         [address, bytes]: [u64; 2],
     ) -> Result<Option<u64>> {
-        let mut tile = vec![0; w.quant.block_bytes() * TILE_BLOCKS];
-        if decoded {
-            tile = 1f32.to_le_bytes().repeat(TILE_BLOCKS);
-        } else {
-            let std = 1.0 / (w.cols.len().max(1) as f32).sqrt();
-            fill(w.quant, std, &mut Rng::new(1, &w.name), &mut tile);
-        }
+        let tile = if decoded { 1f32.to_le_bytes().repeat(TILE_BLOCKS) } else { random_rows(w) };
         device.repeat(address, &tile, bytes as usize)?;
         (self.watch)(bytes);
         Ok(None)
@@ -184,7 +179,18 @@ impl<'a> Loader<'a> {
     }
 }
 
-/// A weight as it lies on the device, piece by piece: numbers are decoded, rows of matrices are as they are.
+/// Some rows of random blocks, as they lie on the device.
+fn random_rows(w: &LocalWeight) -> Vec<u8> {
+    let bytes = w.bytes_a_row().max(1);
+    let mut rows = vec![0; (w.quant.block_bytes() * TILE_BLOCKS).div_ceil(bytes) * bytes];
+    let std = 1.0 / (w.cols.len().max(1) as f32).sqrt();
+    fill(w.quant, std, &mut Rng::new(1, &w.name), &mut rows);
+    let mut tile = Vec::with_capacity(rows.len());
+    rows.chunks_exact(bytes).for_each(|row| lay(w.quant, row, &mut tile));
+    tile
+}
+
+/// A weight as it lies on the device, piece by piece: numbers are decoded, rows of matrices laid out.
 fn pieces(
     w: &LocalWeight,
     decoded: bool,
@@ -202,7 +208,7 @@ fn pieces(
                 w.quant.decode(row, &mut numbers);
                 piece.extend_from_slice(bytemuck::cast_slice(&numbers));
             } else {
-                piece.extend_from_slice(row);
+                lay(w.quant, row, &mut piece);
             }
         }
         if piece.len() >= PIECE {

@@ -20,6 +20,10 @@ const ROUNDED: usize = 3;
 
 /// Words of a row for each block that hashes rows.
 const HASHED: usize = 1024;
+
+/// Rows of activations that kernels without tensor cores take at a time, at most.
+pub(crate) const FEW: u32 = 8;
+
 /// How far a step may look back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
@@ -56,7 +60,7 @@ pub struct Choices {
     pub context: usize,
     /// Are activations rounded to 8 bits in front of quantized weights, and is the cache f16?
     pub fast: bool,
-    /// Rows of activations that a matrix kernel takes at a time.
+    /// Rows of activations that a matrix kernel takes at a time. More than eight: tensor cores take as many as is good for them.
     pub tile: u32,
     /// May ops become one kernel? Their values in between are then nowhere.
     pub fuse: bool,
@@ -70,6 +74,13 @@ pub struct Choices {
     pub inbox: usize,
 }
 
+impl Choices {
+    /// Are products, where activations are rounded, of tensor cores?
+    fn many(&self) -> bool {
+        self.fast && self.tile > FEW
+    }
+}
+
 /// The program of all ranks of a description on one device, op by op.
 ///
 /// # Errors
@@ -77,8 +88,10 @@ pub struct Choices {
 pub fn lower(plans: &[RankPlan], choices: Choices) -> Result<Program> {
     let Some(first) = plans.first() else { return Err(Error::Zero("rank")) };
     let fused = if choices.fuse { Fused::of(plans) } else { Fused::none(first.ops.len()) };
+    // what many rows read is best rounded once
+    let narrow = if choices.many() { 0 } else { choices.narrow };
     let mut lower = Lower {
-        choices,
+        choices: Choices { narrow, ..choices },
         plans,
         rank: 0,
         at: 0,
@@ -292,6 +305,16 @@ impl<'a> Lower<'a> {
         self.plans[self.rank].caches[slot].width
     }
 
+    /// Is this a program for steps of many rows?
+    pub(crate) fn many(&self) -> bool {
+        self.choices.many()
+    }
+
+    /// Rows of activations that a kernel without tensor cores takes at a time.
+    pub(crate) fn tile(&self) -> usize {
+        self.choices.tile.min(FEW) as usize
+    }
+
     /// Most rows of a step.
     pub(crate) fn rows(&self) -> usize {
         self.choices.layout.rows
@@ -309,7 +332,7 @@ impl<'a> Lower<'a> {
         }
         self.known(place).unwrap_or_else(|| {
             let to = self.room(place);
-            self.quantize(self.value(place), place.width, to)
+            self.quantize(self.value(place), place.width, [place.width, place.width, 0], to)
         })
     }
 
@@ -322,8 +345,13 @@ impl<'a> Lower<'a> {
 
     /// Rounds what lies in the scratch memory, which other ops write too: `width` elements a row.
     pub(crate) fn passing(&mut self, from: Slot, width: usize) -> [Slot; 2] {
+        self.passing_runs(from, width, [width, width, 0])
+    }
+
+    /// The same of `[run, unit, start]`: runs that are taken from `start` on of every `unit` elements.
+    pub(crate) fn passing_runs(&mut self, from: Slot, width: usize, runs: [usize; 3]) -> [Slot; 2] {
         let to = self.passing_room(width);
-        self.quantize(from, width, to)
+        self.quantize(from, width, runs, to)
     }
 
     /// Where such is about to be rounded to.
@@ -331,8 +359,15 @@ impl<'a> Lower<'a> {
         self.next(Rounded::Passing, width)
     }
 
-    fn quantize(&mut self, from: Slot, width: usize, [codes, scales]: [Slot; 2]) -> [Slot; 2] {
-        let unit = self.unit("quantize").int("WIDTH", width);
+    fn quantize(
+        &mut self,
+        from: Slot,
+        width: usize,
+        [run, unit, start]: [usize; 3],
+        [codes, scales]: [Slot; 2],
+    ) -> [Slot; 2] {
+        let runs = self.unit("quantize").int("WIDTH", width).int("RUN", run);
+        let unit = runs.int("UNIT", unit).int("START", start);
         self.along(unit, width, 256, vec![Slot::Step, from, codes.clone(), scales.clone()]);
         [codes, scales]
     }

@@ -12,6 +12,7 @@ use crate::exec::CudaOptions;
 use crate::found::Found;
 use crate::load::Loader;
 use crate::lower::{Choices, Tier, lower};
+use crate::profile::{Profile, Reads};
 use crate::program::{Program, Scratch};
 use crate::worker::{Part, Shown};
 use crate::{Error, Result};
@@ -67,16 +68,22 @@ impl Machine {
     }
 
     /// Runs a step of so many rows, whose largest position is `last`.
-    pub(crate) fn run(
+    pub(crate) fn run(&mut self, device: &mut dyn Device, step: [usize; 2], form: Form) -> Result<()> {
+        let programs = if form.watched { &mut self.watched } else { &mut self.plain };
+        program(programs, self.kept, step)?.run(device, step[0] as u32, form.recorded)
+    }
+
+    /// Runs the same step so many times, and tells what each of its launches takes and reads.
+    pub(crate) fn profile(
         &mut self,
         device: &mut dyn Device,
         [rows, last]: [usize; 2],
-        form: Form,
-    ) -> Result<()> {
-        let programs = if form.watched { &mut self.watched } else { &mut self.plain };
-        let tier = if last < self.kept { Tier::Short } else { Tier::Long };
-        let at = fitting(programs, rows, tier).ok_or(Error::Zero("tile"))?;
-        programs[at].2.run(device, rows as u32, form.recorded)
+        replays: usize,
+    ) -> Result<Profile> {
+        let element = if self.single.fast { 2 } else { 4 };
+        let (description, plans) = (&self.description, &self.plans);
+        let reads = Reads { description, plans, last: last as u64, element };
+        program(&mut self.plain, self.kept, [rows, last])?.profile(device, rows as u32, replays, &reads)
     }
 
     /// Runs a step op by op and shows what each makes; logits have rows only for those wanted.
@@ -173,6 +180,17 @@ fn programs(
         }
     }
     Ok(programs)
+}
+
+/// The program that runs a step of so many rows, whose largest position is `last`; up to `kept` it is of the short tier.
+fn program(
+    programs: &mut [(usize, Tier, Bound)],
+    kept: usize,
+    [rows, last]: [usize; 2],
+) -> Result<&mut Bound> {
+    let tier = if last < kept { Tier::Short } else { Tier::Long };
+    let at = fitting(programs, rows, tier).ok_or(Error::Zero("tile"))?;
+    Ok(&mut programs[at].2)
 }
 
 /// Which program runs a step of so many rows.

@@ -1,24 +1,61 @@
 //! How fast kernels read weights: a matrix in many copies, one after the other in a recording, so that none is in a cache when
-//! its turn comes.
+//! its turn comes; and how fast memory is read when nothing else is done.
 
 use std::time::Instant;
 
 use shardwright_gguf::QuantType;
 
-use crate::device::{Device, Kernel, Launch};
+use crate::device::{Device, Launch};
+use crate::stamp::Stamped;
 use crate::unit::Unit;
-use crate::{Error, Result};
+use crate::wave::{self, Deal};
+use crate::{Error, Result, planes};
 
 /// Most rows of activations.
 const ROWS: usize = 4;
 /// Most copies.
 const COPIES: usize = 200;
+/// Threads of a block.
+const BLOCK: usize = 256;
 /// Times of which the median counts.
 const TIMES: usize = 15;
 
-/// The types that are measured.
-pub const TYPES: [QuantType; 5] =
-    [QuantType::F32, QuantType::Q8_0, QuantType::Q4_K, QuantType::Q5_K, QuantType::Q6_K];
+/// Blocks a multiprocessor that read memory, their threads, and bytes that each thread reads in a round.
+const READERS: u32 = 4;
+const READING: u32 = 512;
+const ROUND: usize = 64;
+
+/// Bytes a second that a kernel reads which does nothing else, of so many bytes or somewhat less.
+///
+/// # Errors
+/// If the device has too little memory or is broken, or if that is too little to be read by all its multiprocessors.
+pub fn reading(device: &mut dyn Device, bytes: usize) -> Result<f64> {
+    let blocks = READERS * device.multiprocessors();
+    let threads = (blocks * READING) as usize;
+    let rounds = bytes / (threads * ROUND);
+    if rounds == 0 {
+        return Err(Error::Plan(format!("{bytes} bytes to be read by {threads} threads")));
+    }
+    let kernel = device.load(&[Unit::new("read").int("ROUNDS", rounds)])?[0];
+    let args = vec![device.alloc(rounds * threads * ROUND)?, device.alloc(threads * 4)?];
+    // zeros would cost less power, and with it the clock could be higher
+    device.repeat(args[0], &noise(), rounds * threads * ROUND)?;
+    let launch = Launch { kernel, grid: [blocks, 1, 1], block: READING, shared: 0, args };
+    let mut stamped = Stamped::new(device, &[&[launch]])?;
+    (0..TIMES).try_for_each(|_| stamped.replay(device))?;
+    let seconds: f64 = stamped.times().groups.iter().sum();
+    Ok((rounds * threads * ROUND) as f64 / seconds.max(1e-9))
+}
+
+/// A mebibyte without a pattern.
+fn noise() -> Vec<u8> {
+    let mut state = 1u32;
+    let byte = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    std::iter::repeat_with(byte).take(1 << 20).collect()
+}
 
 /// A matrix of weights, by its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +79,29 @@ impl Matrix {
     }
 }
 
+impl Matrix {
+    /// The kernel that multiplies it with a tile of rows as they lie, and its blocks; `fast`: rounded where the type wants that.
+    ///
+    /// # Errors
+    /// If the row does not end with a block.
+    pub fn unit(&self, tile: usize, fast: bool) -> Result<(Unit, usize)> {
+        let (outs, all) = (self.outs, self.bytes()?);
+        let bytes = all / outs;
+        let mut unit = Unit::new("linear").int("BLOCK", BLOCK).int("TILE", tile).int("HEADS", 1);
+        let kind = unit.matrix(self.quant, bytes, self.cols, fast);
+        let (lanes, slices) = planes::lanes_and_slices(self.quant, bytes, self.cols, fast);
+        let (unit, deal) = wave::deal(unit, all, BLOCK, |most| {
+            let own = wave::own(outs, bytes, all.div_ceil(most), BLOCK / lanes / slices);
+            Deal { blocks: outs.div_ceil(own), largest: own * bytes, what: own }
+        });
+        let (own, blocks) = (deal.what, deal.blocks);
+        let unit = unit.int("PART0", format!("{kind}, {kind}, {outs}, {own}, PLAIN, 0")).int("END0", blocks);
+        let unit = unit.int("PARTS", 1).int("MATRICES", blocks).int("HAS_LINES", 0).int("CHOOSE", 0);
+        let unit = unit.int("PREPARE", "AS_IT_LIES").int("PREPARED", 0);
+        Ok((unit.int("ANSWER", 0).int("ADDED", 0).int("STREAM", 0).int("NORM_ROUND", 0), blocks))
+    }
+}
+
 /// Memory of a device to measure with.
 pub struct Measure<'a> {
     device: &'a mut dyn Device,
@@ -58,12 +118,7 @@ impl Measure<'_> {
     /// # Errors
     /// If the device has too little memory.
     pub fn new(device: &mut dyn Device, bytes: usize, side: usize) -> Result<Measure<'_>> {
-        let mut state = 1u32;
-        let noise = || {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (state >> 24) as u8
-        };
-        let noise: Vec<u8> = std::iter::repeat_with(noise).take(1 << 20).collect();
+        let noise = noise();
         // a slot ends with what a wide read may touch behind it
         let weights = device.alloc(bytes + 256)?;
         device.repeat(weights, &noise, bytes)?;
@@ -85,20 +140,15 @@ impl Measure<'_> {
         if copies == 0 || rows == 0 || rows > ROWS {
             return Err(Error::Plan(format!("{rows} rows times {m:?} in {} bytes", self.bytes)));
         }
-        let kernel = self.kernel(m, rows)?;
-        let blocks = (2 * self.device.multiprocessors()).min(m.outs as u32);
-        let launch = |n: usize| Launch {
-            kernel,
-            grid: [blocks, 1, 1],
-            block: 256,
-            shared: 0,
-            args: vec![
-                self.step,
-                self.activations[0],
-                self.activations[1],
-                self.weights + (n * stride) as u64,
-                self.out,
-            ],
+        let (unit, blocks) = m.unit(rows, true)?;
+        let kernel = self.device.load(&[unit.int("MAX_ROWS", ROWS)])?[0];
+        let [x, s] = self.activations;
+        let launch = |n: usize| {
+            // where `linear.cu` has them: the step, rows plain and rounded, weights, and the first output
+            let mut args = vec![0; 26];
+            args[..5].copy_from_slice(&[self.step, x, x, s, self.weights + (n * stride) as u64]);
+            args[12] = self.out;
+            Launch { kernel, grid: [blocks as u32, 1, 1], block: BLOCK as u32, shared: 0, args }
         };
         let launches: Vec<Launch> = (0..copies).map(launch).collect();
         self.device.upload(self.step, bytemuck::bytes_of(&[rows as u32, 0, 0, 0]))?;
@@ -115,12 +165,5 @@ impl Measure<'_> {
         times.remove(0);
         times.sort_by(f64::total_cmp);
         Ok(times[TIMES / 2])
-    }
-
-    fn kernel(&mut self, m: &Matrix, rows: usize) -> Result<Kernel> {
-        let unit = Unit::new("stream").quant(m.quant).int("COLS", m.cols).int("OUTS", m.outs);
-        let unit = unit.int("ROW_BYTES", m.bytes()? / m.outs).int("TILE", rows);
-        let unit = unit.int("FAST", u8::from(m.quant.group().is_some())).int("MAX_ROWS", ROWS);
-        Ok(self.device.load(&[unit])?[0])
     }
 }

@@ -6,10 +6,13 @@ use shardwright_model::plan::{LocalWeight, Place};
 
 use crate::lines::{self, Line};
 use crate::lower::Lower;
+use crate::matmul;
 use crate::ops::softmax::Parts;
 use crate::ops::{norm, route};
+use crate::planes;
 use crate::program::{Axis, Slot};
 use crate::unit::Unit;
+use crate::wave::{self, Deal};
 
 /// Threads of a block, and of one that norms its rows: that is much work to do anew in each.
 const BLOCK: usize = 256;
@@ -17,11 +20,6 @@ const NORMING: usize = 512;
 
 /// Matrices that one launch takes.
 pub(crate) const PARTS: usize = 4;
-
-/// Blocks of a launch in which each makes its rows anew, at most: some for each multiprocessor, fewer where rows are dear.
-const PREPARED: usize = 512;
-const NORMED: usize = 256;
-const MERGED: usize = 256;
 
 /// Bytes that a block has for rows that it makes itself.
 const ROOM: usize = 40 << 10;
@@ -33,6 +31,17 @@ pub(crate) enum Form<'a> {
     Biased(Slot),
     /// `silu(a) * b`, b of another matrix of as many rows.
     Gated(&'a LocalWeight, Slot),
+}
+
+impl Form<'_> {
+    /// As kernels call it.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Form::Plain => "PLAIN",
+            Form::Biased(_) => "BIASED",
+            Form::Gated(..) => "GATED",
+        }
+    }
 }
 
 /// One of the matrices.
@@ -52,14 +61,20 @@ impl<'a> Part<'a> {
         Part { weight, slot, form: Form::Plain, exact: false, to, rounded: None }
     }
 
-    /// Outputs that a block of so many threads makes, of which a launch has no more than so many.
-    fn own(&self, threads: usize, fair: usize) -> usize {
-        let outs = self.outs();
-        // one a warp, or what shares a scale, or two, if that leaves enough blocks
-        let two =
-            if self.weight.copies.len() * outs >= 2 * PREPARED * BLOCK / 32 { 2 * BLOCK } else { threads };
-        let least = if self.rounded.is_some() { 32 } else { two.max(threads) / 32 };
-        fair.next_multiple_of(least).min(outs.next_multiple_of(least))
+    /// Outputs that a block of so many threads makes, which should read about `fair` bytes.
+    fn own(&self, l: &Lower<'_>, threads: usize, fair: usize) -> usize {
+        let w = self.weight;
+        let (lanes, slices) =
+            planes::lanes_and_slices(w.quant, w.bytes_a_row(), w.cols.len(), self.rounds(l, w));
+        let at_once = threads / lanes.max(1) / slices;
+        // what shares a scale is of one block
+        let least = if self.rounded.is_some() { at_once.next_multiple_of(32) } else { at_once };
+        wave::own(self.outs(), self.bytes(), fair, least)
+    }
+
+    /// Bytes that it reads for an output.
+    fn bytes(&self) -> usize {
+        self.weights().map(LocalWeight::bytes_a_row).sum()
     }
 
     fn outs(&self) -> usize {
@@ -67,7 +82,7 @@ impl<'a> Part<'a> {
     }
 
     /// Its weight, and that of its gate's other half.
-    fn weights(&self) -> impl Iterator<Item = &'a LocalWeight> + use<'a> {
+    pub(crate) fn weights(&self) -> impl Iterator<Item = &'a LocalWeight> + use<'a> {
         let other = if let Form::Gated(w, _) = self.form { Some(w) } else { None };
         std::iter::once(self.weight).chain(other)
     }
@@ -76,22 +91,22 @@ impl<'a> Part<'a> {
         !self.exact && l.rounds(w)
     }
 
+    /// Are activations rounded for all of it?
+    pub(crate) fn all_round(&self, l: &Lower<'_>) -> bool {
+        self.weights().all(|w| self.rounds(l, w))
+    }
+
     /// What the kernel is told of it.
     fn described(&self, l: &Lower<'_>, unit: &mut Unit, own: usize) -> String {
         let mut kinds =
             self.weights().map(|w| unit.matrix(w.quant, w.bytes_a_row(), w.cols.len(), self.rounds(l, w)));
         let first = kinds.next().unwrap_or_default();
         let second = kinds.next().unwrap_or_else(|| first.clone());
-        let form = match self.form {
-            Form::Plain => "PLAIN",
-            Form::Biased(_) => "BIASED",
-            Form::Gated(..) => "GATED",
-        };
-        let rounds = u8::from(self.rounded.is_some());
+        let (form, rounds) = (self.form.name(), u8::from(self.rounded.is_some()));
         format!("{first}, {second}, {}, {own}, {form}, {rounds}", self.outs())
     }
 
-    fn second(&self) -> Slot {
+    pub(crate) fn second(&self) -> Slot {
         match &self.form {
             Form::Plain => Slot::None,
             Form::Biased(slot) | Form::Gated(_, slot) => slot.clone(),
@@ -135,8 +150,13 @@ impl<'a> Product<'a> {
         Product { parts: parts.collect(), input, answer: false, lines: vec![], choice: None }
     }
 
-    /// Makes it a call.
+    /// Makes it calls.
     pub(crate) fn launch(self, l: &mut Lower<'_>) {
+        if l.many() { matmul::launch(self, l) } else { self.few(l) }
+    }
+
+    /// Makes it one call, for few rows at a time.
+    pub(crate) fn few(self, l: &mut Lower<'_>) {
         let Some(first) = self.parts.first() else {
             // others may read the norm that this launch would have made
             if let Some(op) = l.waiting.take() {
@@ -147,11 +167,12 @@ impl<'a> Product<'a> {
         let heads = first.weight.copies.len();
         let source = self.source(l);
         let room = if source.prepare == "AS_IT_LIES" { 0 } else { self.room(l) };
-        let tile = (l.choices.tile as usize).min(ROOM / room.max(1)).max(1);
+        let tile = l.tile().min(ROOM / room.max(1)).max(1);
         let block = if source.prepare == "NORMED" { NORMING } else { BLOCK };
         let mut unit = l.unit("linear").int("BLOCK", block).int("TILE", tile).int("HEADS", heads);
         unit = source.described(unit).int("PREPARED", room).int("ANSWER", u8::from(self.answer));
-        let blocks = self.described(l, &mut unit, block, source.blocks());
+        let blocks;
+        (unit, blocks) = self.described(l, unit, block);
         let lines: usize = self.lines.iter().map(|line| line.runs).sum();
         unit = lines::described(unit, l, &self.lines).int("MATRICES", blocks);
         let (unit, last) = self.chosen(l, unit);
@@ -169,23 +190,27 @@ impl<'a> Product<'a> {
         l.call(unit, grid, block as u32, args);
     }
 
-    /// Tells the kernel of the parts, which have about `most` blocks of so many threads together; all their blocks.
-    fn described(&self, l: &Lower<'_>, unit: &mut Unit, threads: usize, most: usize) -> usize {
+    /// Tells the kernel of the parts, which are dealt to blocks of so many threads; all blocks of a head.
+    fn described(&self, l: &Lower<'_>, unit: Unit, threads: usize) -> (Unit, usize) {
         const NAMES: [(&str, &str); PARTS] =
             [("PART0", "END0"), ("PART1", "END1"), ("PART2", "END2"), ("PART3", "END3")];
-        let (mut end, mut owned, mut numbers) = (0, 0, vec![]);
-        let all: usize = self.parts.iter().map(|p| p.weight.copies.len() * p.outs()).sum();
-        for (part, (name, ends)) in self.parts.iter().zip(NAMES) {
-            let own = part.own(threads, all.div_ceil(most));
+        let heads = self.parts[0].weight.copies.len();
+        let all: usize = self.parts.iter().map(|p| heads * p.outs() * p.bytes()).sum();
+        let (mut unit, deal) = wave::deal(unit, all, threads, |most| {
+            let owns: Vec<usize> = self.parts.iter().map(|p| p.own(l, threads, all.div_ceil(most))).collect();
+            let each = || self.parts.iter().zip(&owns);
+            let blocks = each().map(|(p, own)| heads * p.outs().div_ceil(*own)).sum();
+            let largest = each().map(|(p, own)| own * p.bytes()).max().unwrap_or(0);
+            Deal { blocks, largest, what: owns }
+        });
+        let (mut end, mut numbers) = (0, vec![]);
+        for ((part, own), (name, ends)) in self.parts.iter().zip(deal.what).zip(NAMES) {
             end += part.outs().div_ceil(own);
-            if part.rounded.is_some() {
-                owned = own;
-            }
-            numbers.extend([(name, part.described(l, unit, own)), (ends, end.to_string())]);
+            numbers.extend([(name, part.described(l, &mut unit, own)), (ends, end.to_string())]);
         }
-        numbers.extend([("PARTS", self.parts.len().to_string()), ("OWNED", owned.to_string())]);
+        numbers.push(("PARTS", self.parts.len().to_string()));
         unit.defines.extend(numbers);
-        end
+        (unit, end)
     }
 
     /// The rows in front of the matrices.
@@ -215,7 +240,7 @@ impl<'a> Product<'a> {
             let first = all.next();
             all.all(|rounds| Some(rounds) == first)
         };
-        let fits = l.choices.tile as usize * self.room(l) <= ROOM;
+        let fits = l.tile() * self.room(l) <= ROOM;
         fits && !self.answer && self.parts.iter().all(alike)
     }
 
@@ -328,15 +353,5 @@ impl Source {
         unit = unit.int("PREPARE", self.prepare).int("ADDED", self.added);
         unit = unit.int("STREAM", u8::from(!self.stream.is_empty())).int("NORM_ROUND", u8::from(self.round));
         self.eps.map_or(unit.clone(), |eps| unit.float("EPS", eps))
-    }
-
-    /// Blocks that a part may have, at most.
-    fn blocks(&self) -> usize {
-        match self.prepare {
-            "AS_IT_LIES" => usize::MAX,
-            "MERGED" => MERGED,
-            "NORMED" => NORMED,
-            _ => PREPARED,
-        }
     }
 }

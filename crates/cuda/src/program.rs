@@ -19,8 +19,12 @@ pub enum Scratch {
     Chosen(usize),
     /// Logits of the router.
     Routes,
-    /// What goes into the experts' second half.
+    /// What goes into the experts' second half, or comes out of it.
     Experts,
+    /// What rows ask of experts, by expert.
+    Asks,
+    /// Runs of that.
+    Tiles,
     /// What ops of a rank that are made as one leave each other.
     Between(&'static str, usize),
     /// How many blocks of a launch have arrived. Zero before and after.

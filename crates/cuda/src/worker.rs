@@ -14,6 +14,7 @@ use crate::exec::CudaOptions;
 use crate::found::Found;
 use crate::load::Loader;
 use crate::machine::{Form, Machine};
+use crate::profile::Profile;
 use crate::report::Told;
 use crate::step::StepLayout;
 use crate::{Error, Result};
@@ -48,6 +49,8 @@ pub(crate) struct Task {
     pub(crate) form: Form,
     pub(crate) logits: bool,
     pub(crate) want_hidden: bool,
+    /// How often it is run to see what its launches take; 0 if that is not asked.
+    pub(crate) replays: usize,
 }
 
 /// A rank's part of a value.
@@ -61,6 +64,7 @@ pub(crate) struct Answer {
     pub(crate) found: Vec<Vec<Found>>,
     pub(crate) logits: Vec<Part>,
     pub(crate) hidden: Vec<f32>,
+    pub(crate) profile: Option<Profile>,
 }
 
 /// What an op has made: the op, which of its outputs, its rows, and the ranks' parts.
@@ -129,7 +133,7 @@ impl Worker {
         show: Option<&mut dyn FnMut(Shown) -> Result<()>>,
         answer: &mut Answer,
     ) -> Result<()> {
-        if show.is_none() {
+        if show.is_none() && task.replays == 0 {
             return self.step(task, None, answer);
         }
         self.wait(self.patience[0])?;
@@ -154,7 +158,11 @@ impl Worker {
             (Some(_), Some(draft)) => draft,
             _ => &mut self.trunk,
         };
+        let mut profile = None;
         match show {
+            None if task.replays > 0 => {
+                profile = Some(machine.profile(device, [rows, last], task.replays)?)
+            }
             None => machine.run(device, [rows, last], form)?,
             Some(show) => machine.show(device, &mut self.shared, [rows, wanted], show)?,
         }
@@ -165,6 +173,7 @@ impl Worker {
         machine.found(device, &self.shared, wanted, &mut answer.found)?;
         answer.logits = if task.logits { machine.logits(device, wanted)? } else { vec![] };
         answer.hidden = if task.want_hidden { machine.hidden(device, rows)? } else { vec![] };
+        answer.profile = profile;
         Ok(())
     }
 }

@@ -50,7 +50,12 @@ fn read(gpu: &mut Gpu, from: u64, bytes: usize) -> Vec<u8> {
 /// A kernel that copies with a change, for 3 rows of 96 numbers, and its launch.
 fn quantize(gpu: &mut Gpu) -> (Launch, u64) {
     let (rows, width) = (3, 96);
-    let unit = Unit::new("quantize").int("WIDTH", width).int("MAX_ROWS", rows);
+    let unit = Unit::new("quantize")
+        .int("WIDTH", width)
+        .int("RUN", width)
+        .int("UNIT", width)
+        .int("START", 0)
+        .int("MAX_ROWS", rows);
     let kernel = gpu.load(&[unit.clone(), unit]).unwrap();
     assert_eq!(kernel[0], kernel[1], "the same kernel twice");
     let [step, x, q, s] =

@@ -6,10 +6,13 @@ mod common;
 mod emulator;
 mod models;
 
+use std::path::Path;
+
 use common::*;
 use emulator::Emulator;
 use models::{exact, fast, open};
 use shardwright_cuda::{CudaExecutor, CudaOptions};
+use shardwright_gguf::{Conversion, QuantType, Reader, TensorInfo, convert};
 use shardwright_model::exec::{Executor, Ranks, Want, Wire};
 
 /// One of each architecture: an emulator is slow, and a GPU runs them all (gpu.rs).
@@ -67,8 +70,10 @@ fn a_wire_of_bf16_gives_answers_of_its_class() {
 #[test]
 fn activations_of_8_bits_are_as_good_as_the_class_allows() {
     for (name, gold) in few().filter(|g| g.0.ends_with("-kq")) {
-        let Some(mut exec) = emulated(&name, 1, &fast()) else { return };
-        check_a8(&name, &gold, &mut exec, PROMPTS, true);
+        for tile in [8, 64] {
+            let Some(mut exec) = emulated(&name, 1, &tiled(tile, fast())) else { return };
+            check_a8(&name, &gold, &mut exec, PROMPTS, true);
+        }
     }
 }
 
@@ -90,6 +95,11 @@ fn a_cache_of_f16_changes_little() {
     }
 }
 
+/// Matrix kernels that take so many rows at a time, whatever the step.
+fn tiled(tile: u32, options: CudaOptions) -> CudaOptions {
+    CudaOptions { tiles: vec![tile], ..options }
+}
+
 fn bits(rows: &[Vec<f32>]) -> Vec<u32> {
     rows.iter().flatten().map(|v| v.to_bits()).collect()
 }
@@ -109,7 +119,6 @@ const KEPT: usize = 48;
 #[test]
 fn fused_and_unfused_programs_give_the_same_bits() {
     let wide = CudaOptions { narrow: 0, ..fast() };
-    let tiled = |tile, options| CudaOptions { tiles: vec![tile], ..options };
     let files = [
         ("glm-dsa-tp8-kq", 1, vec![fast(), tiled(4, fast()), tiled(4, wide.clone())]),
         ("glm-dsa-tp8-kq", 2, vec![fast(), wide]),
@@ -119,15 +128,70 @@ fn fused_and_unfused_programs_give_the_same_bits() {
         ("qwen3-bf16", 1, vec![exact(), tiled(4, exact())]),
     ];
     for (name, ranks, all) in files {
-        let ids = Gold::open(&format!("golden/{name}.npz")).unwrap().ids(0);
-        let unfused = CudaOptions { fuse: false, ..all[0].clone() };
-        let Some(mut unfused) = emulated(name, ranks, &unfused) else { return };
-        let want = some(&mut unfused, &ids);
-        for options in all {
-            let Some(mut fused) = emulated(name, ranks, &options) else { return };
-            assert!(some(&mut fused, &ids) == want, "{name} over {ranks}: {options:?}");
-            println!("{name} over {ranks}: {options:?}");
-        }
+        same_fused(name, ranks, &all);
+    }
+}
+
+/// The same of kernels for many rows.
+#[test]
+fn fused_and_unfused_programs_for_many_rows_give_the_same_bits() {
+    for ranks in [1, 2] {
+        same_fused("glm-dsa-tp8-kq", ranks, &[tiled(64, fast())]);
+    }
+}
+
+fn same_fused(name: &str, ranks: usize, all: &[CudaOptions]) {
+    let ids = Gold::open(&format!("golden/{name}.npz")).unwrap().ids(0);
+    let unfused = CudaOptions { fuse: false, ..all[0].clone() };
+    let Some(mut unfused) = emulated(name, ranks, &unfused) else { return };
+    let want = some(&mut unfused, &ids);
+    for options in all {
+        let Some(mut fused) = emulated(name, ranks, options) else { return };
+        assert!(some(&mut fused, &ids) == want, "{name} over {ranks}: {options:?}");
+        println!("{name} over {ranks}: {options:?}");
+    }
+}
+
+/// A model with its matrices, but routers, in other types: in each row with room for it.
+fn quantized(name: &str, to: &Path) {
+    let file = Reader::open(&files(name)[0]).unwrap();
+    let choose = |t: &TensorInfo| {
+        let [wanted, other] = match t.name.contains("down") || t.name.contains("_b.") {
+            true => [QuantType::Q5_1, QuantType::Q5_1],
+            false => [QuantType::Q4_K, QuantType::Q8_0],
+        };
+        let fits = |q: &QuantType| t.ne[0].is_multiple_of(q.block_len() as u64);
+        let kept = t.ne[1] == 1 || !t.name.ends_with("weight") || t.name.contains("_inp.");
+        let new = [wanted, other].into_iter().find(fits).filter(|_| !kept);
+        new.unwrap_or(t.quant)
+    };
+    let conversion = Conversion { choose: &choose, split: None, threads: 1 };
+    convert(&file, to, &conversion, &mut |_| {}).unwrap();
+}
+
+/// Sums in another order differ in the last bit. Where that bit decides how an activation is rounded, it is one part in 254 of that,
+/// and of what other rows see of it.
+#[test]
+fn many_rows_are_those_of_few() {
+    for name in ["glm4moe-f32", "deepseek2-v3-f32"] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("quantized.gguf");
+        quantized(name, &path);
+        let ids = Gold::open(&format!("golden/{name}.npz")).unwrap().ids(1);
+        let run = |tile| {
+            let mut exec = open(Box::new(Emulator::new()?), &path, 1, &tiled(tile, fast()));
+            Some(forward(&mut exec, &ids[..70]))
+        };
+        let (Some(few), Some(many)) = (run(8), run(64)) else { return };
+        let share = |(few, many): (&Vec<f32>, &Vec<f32>)| {
+            let off = few.iter().zip(many).map(|(a, b)| (a - b).powi(2)).sum::<f32>();
+            (off / few.iter().map(|v| v * v).sum::<f32>()).sqrt()
+        };
+        let mut shares: Vec<f32> = few.iter().zip(&many).map(share).collect();
+        shares.sort_by(f32::total_cmp);
+        println!("{name}: {shares:?}");
+        assert!(shares[shares.len() / 8] < 1e-6, "{name}: no row of many is that of few");
+        assert!(shares[shares.len() - 1] < 0.05, "{name}: a row of many is none of few");
     }
 }
 

@@ -13,7 +13,12 @@ use shardwright_cuda::nvrtc::Nvrtc;
 use shardwright_cuda::unit::Unit;
 
 fn unit(width: usize) -> Unit {
-    Unit::new("quantize").int("WIDTH", width).int("MAX_ROWS", 8)
+    Unit::new("quantize")
+        .int("WIDTH", width)
+        .int("RUN", width)
+        .int("UNIT", width)
+        .int("START", 0)
+        .int("MAX_ROWS", 8)
 }
 
 /// What progress was told.

@@ -13,7 +13,12 @@ fn rows_are_rounded_as_defined() {
     let (rows, width) = (3, 96);
     let x: Vec<f32> =
         (0..rows * width).map(|i| ((i * 37 % 101) as f32 - 50.0) * if i < 32 { 0.0 } else { 0.7 }).collect();
-    let unit = Unit::new("quantize").int("WIDTH", width).int("MAX_ROWS", rows);
+    let unit = Unit::new("quantize")
+        .int("WIDTH", width)
+        .int("RUN", width)
+        .int("UNIT", width)
+        .int("START", 0)
+        .int("MAX_ROWS", rows);
     let kernel = device.load(&[unit]).unwrap()[0];
     let step = device.alloc(1024).unwrap();
     device.upload(step, bytemuck::bytes_of(&(rows as u32))).unwrap();
@@ -40,7 +45,7 @@ fn rows_are_rounded_as_defined() {
         }
         for half in 0..2 {
             let sum: i32 = codes[half * 16..][..16].iter().map(|c| i32::from(*c)).sum();
-            assert_eq!(scales[g][1 + half], scales[g][0] * sum as f32);
+            assert_eq!(scales[g][2 * half..][..2], [scales[g][0], scales[g][0] * sum as f32]);
         }
     }
 }

@@ -105,12 +105,7 @@ impl Cost {
     /// Of one op on one rank, for a token at `position` and cache elements of `element` bytes. Of a stack of experts
     /// the share that a token uses is read; where whole experts are dealt, that is what a rank reads on average.
     pub fn of(op: &Op, local: &LocalOp, position: u64, element: u64) -> Cost {
-        let share = |whole: u64| match (&op.kind, &op.weights[..]) {
-            (Kind::Experts { used }, [first, ..]) => whole * *used as u64 / first.copies as u64,
-            (Kind::Embed, [all, ..]) => whole / all.rows as u64,
-            _ => whole,
-        };
-        let sum = |f: fn(&LocalWeight) -> u64| local.weights.iter().map(|w| share(f(w))).sum::<u64>();
+        let sum = |f: fn(&LocalWeight) -> u64| local.weights.iter().map(|w| share(op, f(w))).sum::<u64>();
         let params = sum(LocalWeight::params);
         let (elements, work) = attended(local, position + 1);
         let products = if op.kind == Kind::Embed { 0 } else { params };
@@ -120,6 +115,15 @@ impl Cost {
             cache: elements * element,
             operations: 2 * (products + work),
         }
+    }
+}
+
+/// Of a whole weight of an op, in whatever it is counted, what a token uses.
+pub fn share(op: &Op, whole: u64) -> u64 {
+    match (&op.kind, &op.weights[..]) {
+        (Kind::Experts { used }, [first, ..]) => whole * *used as u64 / first.copies as u64,
+        (Kind::Embed, [all, ..]) => whole / all.rows as u64,
+        _ => whole,
     }
 }
 

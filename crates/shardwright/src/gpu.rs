@@ -62,7 +62,7 @@ pub(crate) fn executor(
     trunk: (&Description, Vec<RankPlan>),
     options: &CudaOptions,
     check_memory: bool,
-) -> anyhow::Result<Box<dyn Executor>> {
+) -> anyhow::Result<OnGpus> {
     let mut gpus = open(indices)?;
     let (mut weights, several) = (0, gpus.len() > 1);
     for (n, gpu) in gpus.iter_mut().enumerate() {
@@ -87,18 +87,28 @@ pub(crate) fn executor(
     let places: Vec<(String, usize)> =
         gpus.iter().map(|g| (g.info().place.clone(), g.info().index)).collect();
     let gpus = gpus.into_iter().map(|gpu| Box::new(gpu) as Box<dyn Device>).collect();
-    let executor = Box::new(CudaExecutor::new(gpus, file, trunk, None, options, &mut watch)?);
-    let watched = Nvml::find().and_then(|nvml| {
-        places
-            .iter()
-            .map(|(place, index)| nvml.card(place, *index))
-            .collect::<shardwright_cuda::Result<Vec<_>>>()
-    });
-    match watched {
-        Ok(cards) => Ok(Box::new(Guarded::new(executor, cards)?)),
-        Err(e) => {
-            log::info!("the GPUs are not watched: {e}");
-            Ok(executor)
+    let executor = CudaExecutor::new(gpus, file, trunk, None, options, &mut watch)?;
+    Ok(OnGpus { executor, places })
+}
+
+/// A model on GPUs, and where these sit.
+pub(crate) struct OnGpus {
+    pub(crate) executor: CudaExecutor,
+    places: Vec<(String, usize)>,
+}
+
+impl OnGpus {
+    /// What serves: it ends when a card is lost, where cards can be watched.
+    pub(crate) fn guarded(self) -> anyhow::Result<Box<dyn Executor>> {
+        let executor = Box::new(self.executor);
+        let card = |nvml: &Nvml, (place, index): &(String, usize)| nvml.card(place, *index);
+        let all = |nvml: Nvml| self.places.iter().map(|at| card(&nvml, at)).collect::<Result<Vec<_>, _>>();
+        match Nvml::find().and_then(all) {
+            Ok(cards) => Ok(Box::new(Guarded::new(executor, cards)?)),
+            Err(e) => {
+                log::info!("the GPUs are not watched: {e}");
+                Ok(executor)
+            }
         }
     }
 }

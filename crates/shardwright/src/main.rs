@@ -7,6 +7,7 @@ mod device;
 mod gpu;
 mod hub;
 mod memory;
+mod overrides;
 mod progress;
 mod stages;
 mod steps;

@@ -1,14 +1,15 @@
 //! Opens a file, picks a backend, makes an executor.
 
 use crate::device::{Device, Slice};
-use crate::gpu;
+use crate::gpu::{self, OnGpus};
 use crate::hub;
 use crate::memory::Needs;
+use crate::overrides::Override;
 use crate::stages::{self, StageArgs};
 use anyhow::{Context, anyhow, bail};
 use shardwright_cpu::{Activations, CpuExecutor, CpuOptions};
 use shardwright_cuda::CudaOptions;
-use shardwright_gguf::{Reader, Value};
+use shardwright_gguf::Reader;
 use shardwright_hub::Wanted;
 use shardwright_model::arch;
 use shardwright_model::budget::Demand;
@@ -19,7 +20,6 @@ use shardwright_model::plan::{self, RankPlan};
 use shardwright_text::tokenizer::Tokenizer;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
 
 /// Which model to open, and how to read its header.
@@ -152,6 +152,16 @@ impl BackendArgs {
         self.tp as usize
     }
 
+    /// The GPUs for so many ranks.
+    pub(crate) fn gpus(&self, ranks: usize) -> anyhow::Result<Vec<usize>> {
+        let named: &[u32] = match &self.device {
+            Device::Cuda(named) => named,
+            Device::Auto => &[],
+            Device::Cpu => bail!("`--device cpu` names no GPU, and only a GPU can do this"),
+        };
+        gpu::chosen(named, ranks, [self.replica, self.replicas])
+    }
+
     /// More threads than cores would only wait for each other.
     pub(crate) fn threads(&self) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -215,35 +225,6 @@ enum Rounding {
 pub(crate) enum WireType {
     F32,
     Bf16,
-}
-
-/// `--override-kv`.
-#[derive(Clone, Debug, PartialEq)]
-struct Override {
-    key: String,
-    value: Value,
-}
-
-impl FromStr for Override {
-    type Err = String;
-
-    fn from_str(s: &str) -> Result<Override, String> {
-        let form = "must look like KEY=TYPE:VALUE, with TYPE one of int, float, bool, str";
-        let (key, typed) = s.split_once('=').ok_or(form)?;
-        let (kind, text) = typed.split_once(':').ok_or(form)?;
-        let fit = |e: &dyn std::fmt::Display| format!("`{text}` is no {kind}: {e}");
-        let value = match kind {
-            "int" => Value::I64(text.parse().map_err(|e| fit(&e))?),
-            "float" => Value::F64(text.parse().map_err(|e| fit(&e))?),
-            "bool" => Value::Bool(text.parse().map_err(|e| fit(&e))?),
-            "str" => Value::String(text.as_bytes().to_vec()),
-            _ => return Err(form.into()),
-        };
-        if key.is_empty() || key == "general.alignment" || key.starts_with("split.") {
-            return Err(format!("`{key}` cannot be overridden: it is needed to read the file"));
-        }
-        Ok(Override { key: key.to_owned(), value })
-    }
 }
 
 /// A model file, its header understood.
@@ -461,26 +442,30 @@ impl Opened {
             }
             return stages::lead(self, args, options, &place);
         }
-        let trunk = arch::describe(&self.hyper);
-        let on_gpus = |indices: &[u32]| {
-            let options = self.cuda_options(args, size, blocks)?;
-            let trunk = (&trunk, self.plans(&trunk, args)?);
-            let indices = gpu::chosen(indices, trunk.1.len(), [args.replica, args.replicas])?;
-            gpu::executor(&indices, &self.reader, trunk, &options, !args.no_memory_check)
-        };
         match &args.device {
-            Device::Cuda(indices) => return on_gpus(indices),
+            Device::Cuda(_) => return self.on_gpus(args, size, tokens)?.guarded(),
             // what measures runs where it is exact in every bit
-            Device::Auto if args.activations.is_some() && gpu::found() => match on_gpus(&[]) {
-                Ok(executor) => return Ok(executor),
-                Err(e) => log::warn!("the GPU is not used: {e:#}"),
-            },
+            Device::Auto if args.activations.is_some() && gpu::found() => {
+                match self.on_gpus(args, size, tokens).and_then(OnGpus::guarded) {
+                    Ok(executor) => return Ok(executor),
+                    Err(e) => log::warn!("the GPU is not used: {e:#}"),
+                }
+            }
             Device::Auto | Device::Cpu => {}
         }
         if self.dummy {
             bail!("a dummy model's weights are made up on a GPU; add `--device cuda`");
         }
-        self.on_cpu(args, &trunk, options)
+        self.on_cpu(args, &arch::describe(&self.hyper), options)
+    }
+
+    /// The same on GPUs: those that were named, or that are there.
+    pub(crate) fn on_gpus(&self, args: &BackendArgs, size: Size, tokens: usize) -> anyhow::Result<OnGpus> {
+        let options = self.cuda_options(args, size, tokens.div_ceil(BLOCK))?;
+        let trunk = arch::describe(&self.hyper);
+        let plans = self.plans(&trunk, args)?;
+        let indices = args.gpus(plans.len())?;
+        gpu::executor(&indices, &self.reader, (&trunk, plans), &options, !args.no_memory_check)
     }
 
     /// Runs the model, or a stage of it, on the CPU, after seeing that it fits.
@@ -504,6 +489,7 @@ impl Opened {
         Ok(Box::new(CpuExecutor::new(self.reader.clone(), (part, plans), None, options)?))
     }
 
+    /// How its ranks share it.
     pub(crate) fn plans(&self, part: &Description, args: &BackendArgs) -> anyhow::Result<Vec<RankPlan>> {
         let find = |name: &str| self.reader.tensor(name);
         let ranks = self.alone.map_or(args.tp(), |slice| slice.ranks);
@@ -547,7 +533,7 @@ impl Opened {
             context: size.context,
             fast: activations == Activations::Q8,
             fuse: true,
-            tiles: vec![1, 4, 8],
+            tiles: vec![1, 4, 8, 64],
             dummy: self.dummy,
             recorded: if args.enforce_eager {
                 vec![]
@@ -574,24 +560,5 @@ pub(crate) fn read_ids(path: &Path, vocab: usize) -> anyhow::Result<Vec<u32>> {
     match ids.is_empty() {
         true => bail!("{}: there are no token ids in it", path.display()),
         false => Ok(ids),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn overrides_are_typed() {
-        let check = |text: &str, expected: Option<Value>| {
-            assert_eq!(text.parse::<Override>().ok().map(|o| o.value), expected, "{text}");
-        };
-        check("a.b=int:-3", Some(Value::I64(-3)));
-        check("a.b=float:0.5", Some(Value::F64(0.5)));
-        check("a.b=bool:true", Some(Value::Bool(true)));
-        check("a.b=str:x=y:z", Some(Value::String(b"x=y:z".to_vec())));
-        for bad in ["a.b", "a.b=3", "a.b=int:x", "a.b=list:1", "=int:1", "split.count=int:1"] {
-            check(bad, None);
-        }
     }
 }

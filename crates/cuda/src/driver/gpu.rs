@@ -37,7 +37,6 @@ pub struct Gpu {
     context: Context,
     info: GpuInfo,
     jit: Arc<Jit>,
-    overlap: bool,
     device: CUdevice,
     /// Others of its group that may write into its inboxes; none if those are the host's memory.
     peers: Option<Vec<CUdevice>>,
@@ -69,6 +68,8 @@ const ALIGNMENT: usize = 256;
 struct Function {
     label: String,
     function: CUfunction,
+    /// May it begin before the one in front of it has ended? It then waits for that by itself.
+    overlaps: bool,
     parameters: usize,
     _module: Owned<CUmodule>,
 }
@@ -118,7 +119,6 @@ impl Gpu {
             device,
             peers: None,
             apart: None,
-            overlap: false,
         })
     }
 
@@ -167,12 +167,6 @@ impl Gpu {
     /// If nobody has compiled any, and there is no compiler that could.
     pub fn architecture(&self) -> Result<String> {
         self.jit.architecture(self.info.capability)
-    }
-
-    /// May kernels that are started from now on begin before the ones in front of them have ended? They must then wait for them
-    /// themselves (kernels/common/overlap.cuh).
-    pub fn overlap(&mut self, may: bool) {
-        self.overlap = may && self.info.capability.0 >= 9;
     }
 
     /// Memory that nobody uses at the moment, in bytes.
@@ -236,7 +230,10 @@ impl Gpu {
         // now, and not at its first launch, which may be while a peer waits for this one
         // SAFETY: the function is alive.
         check(unsafe { sys::cuFuncLoad(function) }, || format!("loading kernel `{label}`"))?;
-        let function = Function { label, function, parameters: parameters(function), _module: module };
+        // before sm_90 kernels do not wait for each other
+        let overlaps = unit.overlaps() && self.info.capability.0 >= 9;
+        let function =
+            Function { label, function, overlaps, parameters: parameters(function), _module: module };
         function.allow_shared(self.info.shared)?;
         Ok(function)
     }
@@ -266,7 +263,7 @@ impl Gpu {
             sharedMemBytes: launch.shared,
             hStream: self.stream.get(),
             attrs: &mut overlap,
-            numAttrs: self.overlap.into(),
+            numAttrs: u32::from(kernel.overlaps),
         };
         // SAFETY: function and stream are alive; there is an address for each parameter, which is copied before this returns.
         // What the kernel does with them is its own affair, and found out by tests.

@@ -4,6 +4,7 @@
 // logits [CANDIDATES], then the largest logit, the sum of exp(logit - largest), the number of candidates, and whether
 // all logits were finite. Ids count from FIRST. Ties go to the lower id; candidates are in order of their ids.
 // Grid: chunks (first) or 1 (last), 1, rows; 512 threads. Bytes: 4 a logit.
+#include "common/overlap.cuh"
 #include "common/reduce.cuh"
 #include "common/select.cuh"
 #include "common/step.cuh"
@@ -20,6 +21,7 @@ struct Found {
 #if LAST
 
 extern "C" __global__ void __launch_bounds__(512) run(const int* step, const Found* list, Found* out) {
+    in_turn();
     if (blockIdx.z >= step_wanted(step)) return;
     list += (u64)blockIdx.z * CHUNKS;
     out += blockIdx.z;
@@ -55,6 +57,7 @@ extern "C" __global__ void __launch_bounds__(512) run(const int* step, const Fou
 #else
 
 extern "C" __global__ void __launch_bounds__(512) run(const int* step, const float* logits, Found* list) {
+    in_turn();
     if (blockIdx.z >= step_wanted(step)) return;
     int first = blockIdx.x * CHUNK, count = min(CHUNK, VOCAB - first);
     logits += (u64)blockIdx.z * VOCAB + first;

@@ -8,6 +8,7 @@
 // [MAX_ROWS][HEADS][PARTS], then sums [rows][HEADS][PARTS][VALUE] f32, of parts with keys.
 // Grid: HEADS, PARTS, rows; 128 threads, a warp for a key at a time. Bytes: the lines read, once for each head.
 #include "common/cache.cuh"
+#include "common/overlap.cuh"
 #include "common/parts.cuh"
 #include "common/reduce.cuh"
 
@@ -20,6 +21,7 @@ DI int position_at(const float* picked, int t) { return PICKED ? (int)picked[t] 
 extern "C" __global__ void __launch_bounds__(128)
     run(const int* step, const float* q, const float* q_rope, const Element* keys, const Element* values, const float* picked,
         float* part) {
+    in_turn();
     int i = blockIdx.z, head = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     if (i >= step_rows(step)) return;
     int count = attended(step, i, KEEP), size = part_size(count, PARTS), first = blockIdx.y * size, end = min(count, first + size);

@@ -13,6 +13,7 @@
 // 0.7 each, parts 0.5. 20 heads over 32 k lines, COLUMNS 3: 128 blocks of 8 tiles, 37.7 MB in 9 us.
 #include "common/cache.cuh"
 #include "common/mma.cuh"
+#include "common/overlap.cuh"
 #include "common/parts.cuh"
 #include "common/reduce.cuh"
 
@@ -207,6 +208,7 @@ DI void leave(float* part, int i, const float (&sum)[SLABS][COLUMNS][4], const f
 extern "C" __global__ void __launch_bounds__(256)
     run(const int* step, const float* q, const float* q_rope, const Element* keys, const Element* values, const float* picked,
         float* part) {
+    in_turn();
     int i = blockIdx.z, lane = threadIdx.x % 32;
     if (i >= step_rows(step)) return;
     int count = attended(step, i, KEEP), size = part_size(count, PARTS), first = blockIdx.y * size, end = min(count, first + size);

@@ -4,9 +4,10 @@
 // (common/round.cuh) at xq and xs where the format wants that; picked [rows][2 USED]; shared [OUTS] rows in the format SECOND;
 // h [rows][its cols] as act, at h, hq and hs; out [rows][OUTS] f32. ROUND and ROUND_H: what the format wants rounded comes
 // unrounded, and each block rounds it.
-// Grid: OUTS / 8 rounded up, 1, rows; 256 threads, a warp for a row. Bytes: the chosen experts' weights once a row.
-#include "common/reduce.cuh"
+// Grid: OUTS / OWN rounded up, 1, rows; BLOCK threads: TEAMS warps for each expert. Bytes: the chosen experts' weights once a row.
+#include "common/overlap.cuh"
 #include "common/round.cuh"
+#include "common/side.cuh"
 #include "common/step.cuh"
 
 // Count rows of activations as a matrix takes them, from row `first` on; those that each block rounds lie in `room`.
@@ -16,15 +17,22 @@ struct Acts {
     const float4* s;
 
     DI Acts(const float* plain, const i8* q, const float4* scales, u64 first, i8* room) {
-        const int width = Count * M::cols;
+        const int width = Count * M::cols, each = (width + BLOCK - 1) / BLOCK;
         x = M::rounds ? (const void*)(q + first * M::cols) : plain + first * M::cols;
         s = scales + first * (M::cols / 32);
         if (!Rounds) return;
         x = room;
         s = (const float4*)(room + width);
-        for (int k = threadIdx.x; k < width; k += 256) {
-            int group = k - threadIdx.x % 32;
-            round_warp(plain[first * M::cols + k], room + group, (float4*)(room + width) + group / 32);
+        float v[each];
+#pragma unroll
+        for (int e = 0; e < each; e++) {
+            int k = threadIdx.x + BLOCK * e;
+            v[e] = k < width ? plain[first * M::cols + k] : 0;
+        }
+#pragma unroll
+        for (int e = 0; e < each; e++) {
+            int group = threadIdx.x / 32 * 32 + BLOCK * e;
+            if (group < width) round_warp(v[e], room + group, (float4*)(room + width) + group / 32);
         }
     }
 
@@ -36,12 +44,34 @@ struct Acts {
 
 typedef m0::Matrix Down;
 
-extern "C" __global__ void __launch_bounds__(256, 3)
+// The rows of an expert, of which TEAMS warps share out the block's; those of the shared expert all warps do.
+typedef Side<Down, Down, false, OWN, TEAMS, 1, 1> Chosen;
+#if SHARED
+typedef Side<SECOND, SECOND, false, OWN, USED * TEAMS, 1, 1> Shared;
+#endif
+
+extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_HELD)
     run(const int* step, const float* picked, const u8* down, const float* x, const i8* xq, const float4* xs, const u8* shared,
         const float* h, const i8* hq, const float4* hs, float* out) {
-    int i = blockIdx.z, n = blockIdx.x * 8 + threadIdx.x / 32;
+    int i = blockIdx.z, warp = threadIdx.x / 32, j = warp % USED, n = blockIdx.x * OWN, own = min(OWN, OUTS - n), pass = 0;
+    __shared__ Chosen::Sums sums[USED];
+    let_later_begin();
+#if SHARED
+    // these weights are under way before it is known which others are wanted
+    __shared__ Shared::Sums beside;
+    Shared second(warp);
+    int turn = 0;
+    auto begin_shared = [&]() { return second.fetch(shared, 0, n, own, turn); };
+    bool more = begin_shared();
+#endif
+    await_earlier();
     if (i >= step_rows(step)) return;
     picked += (u64)i * 2 * USED;
+    int e = (int)picked[j] - FIRST;
+    bool held = e >= 0 && e < COPIES;
+    Chosen side(warp / USED);
+    auto begin = [&]() { return held && side.fetch(down, 0, (u64)e * OUTS + n, own, pass); };
+    bool any = begin();
     __shared__ __align__(16) i8 room[ROUND ? ROOM(USED * Down::cols) : 16];
     Acts<Down, USED, ROUND> acts(x, xq, xs, (u64)i * USED, room);
 #if SHARED
@@ -49,28 +79,23 @@ extern "C" __global__ void __launch_bounds__(256, 3)
     Acts<SECOND, 1, ROUND_H> hidden(h, hq, hs, i, room_h);
 #endif
     if (ROUND || ROUND_H) __syncthreads();
-    if (n >= OUTS) return;
-    // all experts' units in one row, so that all lanes have as many, and their weights are under way together
-    const int units = USED * Down::units;
-    float sum = 0;
-#pragma unroll 4
-    for (int i = 0; i < (units + 31) / 32; i++) {
-        int at = threadIdx.x % 32 + 32 * i, j = at / Down::units;
-        if (units % 32 && at >= units) break;
-        int e = (int)picked[j] - FIRST;
-        bool held = e >= 0 && e < COPIES;
-        Down::Row act[1] = {acts.row(j)};
-        float v[1] = {0};
-        Down::unit(Down::at(down, (u64)(held ? e : 0) * OUTS + n), at % Down::units, act, v);
-        sum += held ? picked[USED + j] * v[0] : 0;
-    }
-    sum = warp_sum(sum);
 #if SHARED
-    const u8* row[1] = {SECOND::at(shared, n)};
     SECOND::Row input[1] = {hidden.row(0)};
-    float v[1][1] = {};
-    SECOND::dots<32>(row, input, v);
-    sum += warp_sum(v[0][0]);
+    for (; more; turn += Shared::depth, more = begin_shared()) second.dots(input, input, beside);
 #endif
-    if (threadIdx.x % 32 == 0) out[(u64)i * OUTS + n] = sum;
+    Down::Row act[1] = {acts.row(j)};
+    for (; any; pass += Chosen::depth, any = begin()) side.dots(act, act, sums[j]);
+    __syncthreads();
+    for (int r = threadIdx.x; r < own; r += BLOCK) {
+        float sum = 0;
+#pragma unroll
+        for (int k = 0; k < USED; k++) {
+            int e = (int)picked[k] - FIRST;
+            sum += e >= 0 && e < COPIES ? picked[USED + k] * sums[k].of[0][0][r] : 0;
+        }
+#if SHARED
+        sum += beside.of[0][0][r];
+#endif
+        out[(u64)i * OUTS + n + r] = sum;
+    }
 }

@@ -2,10 +2,12 @@
 // w [ROWS] rows of ROW_BYTES in the format QUANT, the first of them of token FIRST -> out [rows][WIDTH] f32.
 // Grid: enough for a thread each 32 elements, or each element in types without blocks; 1; rows; 128 threads.
 // Bytes: 4 an element and the weight's.
+#include "common/overlap.cuh"
 #include "common/quant.cuh"
 #include "common/step.cuh"
 
 extern "C" __global__ void __launch_bounds__(128) run(const int* step, const u8* w, float* out) {
+    in_turn();
     int i = blockIdx.z, at = blockIdx.x * 128 + threadIdx.x;
     if (i >= step_rows(step)) return;
     u32 n = (u32)(step_token(step, i) - FIRST);

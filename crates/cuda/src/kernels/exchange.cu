@@ -6,10 +6,12 @@
 // Grid: BLOCKS, 1, 1, which all fit on a device at once, as a block waits for one of its peers'; BLOCK threads.
 // Bytes an element: 4 read, 4 written; on the wire 2 or 4 for each peer.
 #include "common/exchange.cuh"
+#include "common/overlap.cuh"
 #include "common/step.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     run(const int* step, const float* x, const float* y, float* out, uint4* const* to, uint4* inbox, Wait* wait, const int* op) {
+    in_turn();
     u64 packets = (u64)step_rows(step) * (WIDTH / VEC), first = blockIdx.x * BLOCK + threadIdx.x;
 #if LEGS == 2
     sum_shares<ADDENDS == 2>(x, y, out, to, inbox, first, BLOCKS * BLOCK, packets, wait, *op);

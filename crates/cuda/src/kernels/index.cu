@@ -3,12 +3,14 @@
 // q [rows][HEADS][WIDTH], gate [rows][HEADS] f32, keys lines of WIDTH; score [rows][step_context] f32.
 // Grid: any number, 1, rows; 256 threads, a warp for a key at a time. Bytes: each row's keys once.
 #include "common/cache.cuh"
+#include "common/overlap.cuh"
 #include "common/reduce.cuh"
 
 #define LANE_KEYS ((WIDTH + 31) / 32)
 
 extern "C" __global__ void __launch_bounds__(256)
     run(const int* step, const float* q, const float* gate, const Element* keys, float* score) {
+    in_turn();
     int i = blockIdx.z, lane = threadIdx.x % 32;
     if (i >= step_rows(step) || step_position(step, i) < KEEP) return;
     const int* table = step_table(step, i);

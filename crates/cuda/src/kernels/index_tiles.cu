@@ -8,6 +8,7 @@
 // warp with its 4 KB under way.
 #include "common/cache.cuh"
 #include "common/mma.cuh"
+#include "common/overlap.cuh"
 #include "common/reduce.cuh"
 
 #define ROWS 16
@@ -79,6 +80,7 @@ DI float2 sums(const uint4 (&key)[CHUNKS][2], const Queries& s) {
 
 extern "C" __global__ void __launch_bounds__(256, 3)
     run(const int* step, const float* q, const float* gate, const Element* keys, float* score) {
+    in_turn();
     int i = blockIdx.z, lane = threadIdx.x % 32;
     if (i >= step_rows(step) || step_position(step, i) < KEEP) return;
     int count = step_position(step, i) + 1, stride = gridDim.x * 8 * ROWS;

@@ -11,11 +11,12 @@
 // ANSWER: only the rows that want an answer, one behind the other. LINES (where HAS_LINES): runs of other values that are
 // made beside the matrices (common/line.cuh). CHOOSE: the last block to arrive chooses experts by the outputs of part 0
 // (common/route.cuh).
-// Grid: STREAM, all parts' Outs / Own, lines / HEADS; rows / TILE; HEADS; BLOCK threads, a warp for Own / warps rows of W and
+// Grid: STREAM, all parts' Outs / Own, lines / HEADS; rows / TILE; HEADS; BLOCK threads, for Own rows of W and
 // TILE rows of x. Bytes: W once for each TILE rows; prepared, x once a block.
 #include "common/last.cuh"
 #include "common/line.cuh"
 #include "common/merge.cuh"
+#include "common/overlap.cuh"
 #include "common/route.cuh"
 #include "common/side.cuh"
 
@@ -94,22 +95,28 @@ DI int rows_in_all(const int* step) { return ANSWER ? step_wanted(step) : step_r
 DI int row_at(const int* step, int n) { return ANSWER ? step_wanted_row(step, n) : n; }
 
 // Own rows of M, from Own x block on, of Outs, times a tile of x. Form: PLAIN; BIASED by `second`; GATED: silu(a) * b, b of the
-// matrix U at `second`. Rounds: to q and s, by way of `own`, TILE x Own f32.
+// matrix U at `second`. Rounds: to q and s.
 template <class M, class U, int Outs, int Own, int Form, bool Rounds>
-DI void matrix(const Source& from, float* own, int block, const u8* w, const void* second, float* out, i8* q, float4* s) {
-    int head = blockIdx.z, first = blockIdx.y * TILE, count = rows_in_all(from.step);
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (first >= count) return;
-    u64 base = (u64)head * Outs;
+DI void matrix(const Source& from, int block, const u8* w, const void* second, float* out, i8* q, float4* s) {
 #if PREPARE != AS_IT_LIES
     static_assert(M::rounds == U::rounds, "both take the same rows");
 #endif
+    typedef Side<M, U, Form == GATED, Own, BLOCK / 32, TILE> S;
+    __shared__ typename S::Sums sums;
+    S side(threadIdx.x / 32);
+    int head = blockIdx.z, tile = blockIdx.y * TILE, first = block * Own, own = min(Own, Outs - first), pass = 0;
+    // weights are under way before anything of the step is known
+    auto begin = [&]() { return side.fetch(w, (const u8*)second, (u64)head * Outs + first, own, pass); };
+    bool any = begin();
+    await_earlier();
+    int count = rows_in_all(from.step);
+    if (tile >= count) return;
     typename M::Row input[TILE];
     typename U::Row others[TILE];
 #pragma unroll
     for (int t = 0; t < TILE; t++) {
         // beyond the last row the last one is taken again, and what comes of it left
-        int i = row_at(from.step, min(first + t, count - 1));
+        int i = row_at(from.step, min(tile + t, count - 1));
 #if PREPARE != AS_IT_LIES
         make_row<M>(from, t, i);
 #endif
@@ -117,48 +124,33 @@ DI void matrix(const Source& from, float* own, int block, const u8* w, const voi
         if (Form == GATED) others[t] = row_of<U>(from, t, i);
     }
     if (PREPARE != AS_IT_LIES) __syncthreads();
-    typedef Side<M, U, Form == GATED, Own, BLOCK / 32, TILE> S;
-    for (int of = warp * S::rows; of < Own && block * Own + of < Outs; of += BLOCK / 32 * S::rows) {
-        float sum[S::depth][TILE] = {}, other[S::depth][TILE] = {};
-        S::dots(w, (const u8*)second, base + block * Own + of, base + Outs - 1, input, others, sum, other);
-        if (lane % S::lanes) continue;
-#pragma unroll
-        for (int d = 0; d < S::depth; d++) {
-            int r = of + d * S::abreast + lane / S::lanes, n = block * Own + r;
-            if (r >= Own || n >= Outs) continue;
-#pragma unroll
-            for (int t = 0; t < TILE; t++) {
-                float v = sum[d][t];
-                if (Form == GATED) v = v / (1 + expf(-v)) * other[d][t];
-                if (Form == BIASED) v += ((const float*)second)[n];
-                if (first + t >= count) continue;
-                if (Rounds) own[t * Own + r] = v;
-                if (out) out[((u64)(first + t) * HEADS + head) * Outs + n] = v;
-            }
-        }
-    }
-    if (!Rounds) return;
+    for (; any; pass += S::depth, any = begin()) side.dots(input, others, sums);
     __syncthreads();
-    const int groups = (Own + 31) / 32;
-    for (int g = warp; g < TILE * groups; g += BLOCK / 32) {
-        int t = g / groups, k = g % groups * 32;
-        if (first + t >= count || block * Own + k >= Outs) continue;
-        u64 group = ((u64)(first + t) * HEADS + head) * Outs + block * Own + k;
-        round_warp(own[t * Own + k + lane], q + group, s + group / 32);
+    for (int k = threadIdx.x; k < TILE * Own; k += BLOCK) {
+        int t = k / Own, r = k % Own;
+        if (tile + t >= count || r >= own) continue;
+        float2 sum = S::sum(sums, t, r);
+        float v = Form == GATED ? sum.x / (1 + expf(-sum.x)) * sum.y : sum.x;
+        if (Form == BIASED) v += ((const float*)second)[first + r];
+        u64 to = ((u64)(tile + t) * HEADS + head) * Outs + first + r, group = to - k % 32;
+        // whole warps are here, as rows that are rounded are dealt by 32
+        if (Rounds) round_warp(v, q + group, s + group / 32);
+        if (out) out[to] = v;
     }
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK, TILE == 1 ? 1024 / BLOCK : 1)
+extern "C" __global__ void __launch_bounds__(BLOCK, TILE == 1 ? BLOCKS_HELD : 1)
     run(const int* step, const float* x, const i8* xq, const float4* xs, const u8* w0, const u8* w1, const u8* w2, const u8* w3,
         const void* v0, const void* v1, const void* v2, const void* v3, float* o0, float* o1, float* o2, float* o3, i8* q,
         float4* s, const float* second, const float* third, const float* weight, int* spoiled, const int* op, void* const* normed,
         const void* const* lines, void* const* last) {
     __shared__ __align__(16) u8 room[TILE * PREPARED + 16];
-    __shared__ float own[TILE * OWNED + 1];
     Source from = {step, x, second, third, xq, xs, weight, spoiled, op, room};
     int b = (int)blockIdx.x - STREAM;
+    let_later_begin();
     if (b < 0) {
 #if STREAM
+        await_earlier();
         Stream of = {x, second, third, (float*)normed[0], weight, 0, (float*)normed[1], spoiled, op, (i8*)normed[2], (float4*)normed[3]};
 #pragma unroll 1
         for (int i = blockIdx.y * TILE; i < min(step_rows(step), (int)(blockIdx.y + 1) * TILE); i++) {
@@ -166,21 +158,22 @@ extern "C" __global__ void __launch_bounds__(BLOCK, TILE == 1 ? 1024 / BLOCK : 1
         }
 #endif
     } else if (b < END0) {
-        matrix<PART0>(from, own, b, w0, v0, o0, q, s);
+        matrix<PART0>(from, b, w0, v0, o0, q, s);
 #if PARTS > 1
     } else if (b < END1) {
-        matrix<PART1>(from, own, b - END0, w1, v1, o1, q, s);
+        matrix<PART1>(from, b - END0, w1, v1, o1, q, s);
 #endif
 #if PARTS > 2
     } else if (b < END2) {
-        matrix<PART2>(from, own, b - END1, w2, v2, o2, q, s);
+        matrix<PART2>(from, b - END1, w2, v2, o2, q, s);
 #endif
 #if PARTS > 3
     } else if (b < END3) {
-        matrix<PART3>(from, own, b - END2, w3, v3, o3, q, s);
+        matrix<PART3>(from, b - END2, w3, v3, o3, q, s);
 #endif
 #if HAS_LINES
     } else {
+        await_earlier();
 #pragma unroll 1
         for (int i = blockIdx.y * TILE; i < min(step_rows(step), (int)(blockIdx.y + 1) * TILE); i++) {
             make_line<BLOCK, LINES>((b - MATRICES) * HEADS + blockIdx.z, step, i, lines);

@@ -2,8 +2,10 @@
 // addresses. HALF: are the cache's elements f16?
 // Grid: the runs of all lines, 1, rows; 256 threads, a block for a run. Bytes: 6 or 8 an element.
 #include "common/line.cuh"
+#include "common/overlap.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) run(const int* step, const void* const* args) {
+    in_turn();
     if (blockIdx.z >= step_rows(step)) return;
     make_line<256, LINES>(blockIdx.x, step, blockIdx.z, args);
 }

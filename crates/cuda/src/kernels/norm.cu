@@ -5,6 +5,7 @@
 // SHARES: blocks for a run; each adds up all of it and writes its share.
 // Grid: RUNS SHARES, 1, rows; BLOCK threads. Bytes: 8 an element, 4 for each addend, 1.5 rounded.
 #include "common/norm.cuh"
+#include "common/overlap.cuh"
 #if RECEIVE
 #include "common/exchange.cuh"
 #define ADDED 2
@@ -16,6 +17,7 @@
 extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     run(const int* step, float* x, const float* w, const float* b, float* out, int* spoiled, const int* op,
         const float* first, const float* second, const float* third, i8* q, float4* s, void* inbox, void* wait) {
+    in_turn();
     int i = blockIdx.z;
     if (i >= step_rows(step)) return;
     u64 at = ((u64)i * RUNS + blockIdx.x / SHARES) * WIDTH;

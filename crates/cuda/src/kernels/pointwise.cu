@@ -1,5 +1,6 @@
 // Element by element: silu(a) * b, a + b, or a (a copy).
 // a, b, out [rows][WIDTH] f32. Grid: WIDTH / 256 rounded up, 1, rows; 256 threads. Bytes: 12 a element, a copy 8.
+#include "common/overlap.cuh"
 #include "common/step.cuh"
 
 #define SWIGLU 0
@@ -7,6 +8,7 @@
 #define COPY 2
 
 extern "C" __global__ void __launch_bounds__(256) run(const int* step, const float* a, const float* b, float* out) {
+    in_turn();
     int k = blockIdx.x * 256 + threadIdx.x;
     if (blockIdx.z >= step_rows(step) || k >= WIDTH) return;
     u64 at = (u64)blockIdx.z * WIDTH + k;

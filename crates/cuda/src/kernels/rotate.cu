@@ -2,11 +2,13 @@
 // position x freqs[p] (divided by divisors[p] where DIVISORS).
 // x, out [rows][HEADS][WIDTH], freqs and divisors [ROTATED / 2] f32. INTERLEAVED: a pair is two neighbours, otherwise
 // elements p and p + ROTATED / 2. Grid: HEADS, 1, rows; 128 threads. Bytes: 8 a element.
+#include "common/overlap.cuh"
 #include "common/rotate.cuh"
 #include "common/step.cuh"
 
 extern "C" __global__ void __launch_bounds__(128)
     run(const int* step, const float* x, const float* freqs, const float* divisors, float* out) {
+    in_turn();
     int i = blockIdx.z;
     if (i >= step_rows(step)) return;
     u64 at = ((u64)i * HEADS + blockIdx.x) * WIDTH;

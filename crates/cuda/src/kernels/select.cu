@@ -6,6 +6,7 @@
 // Grid: chunks of CHUNK, 1, rows; 1024 threads. Bytes: five times the scores, by one SM for each chunk, from its L1 cache but for
 // the first time. 128 k positions are 8 chunks and then one of 16 k.
 #include "common/last.cuh"
+#include "common/overlap.cuh"
 #include "common/select.cuh"
 #include "common/step.cuh"
 
@@ -13,6 +14,7 @@ static_assert(CHUNK >= KEEP, "all chunks but the last one leave KEEP");
 
 extern "C" __global__ void __launch_bounds__(1024)
     run(const int* step, const float* score, u32* keys, int* places, int* done, float* out) {
+    in_turn();
     int i = blockIdx.z, first = blockIdx.x * CHUNK;
     if (i >= step_rows(step)) return;
     int count = step_position(step, i) + 1;

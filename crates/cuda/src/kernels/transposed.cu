@@ -1,10 +1,12 @@
 // One small matrix a head, the other way round: out[i][h][n] = sum over k of W_h[k][n] x[i][h][k].
 // W [HEADS][COLS] rows of ROW_BYTES, OUTS elements each, in the file's format; x [rows][HEADS][COLS], out [rows][HEADS][OUTS] f32.
 // Grid: HEADS, 1, rows; 256 threads, one for 32 elements of out. An old layout of files: correct, not fast.
+#include "common/overlap.cuh"
 #include "common/quant.cuh"
 #include "common/step.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) run(const int* step, const u8* w, const float* x, float* out) {
+    in_turn();
     int i = blockIdx.z, head = blockIdx.x;
     if (i >= step_rows(step)) return;
     const float* in = x + ((u64)i * HEADS + head) * COLS;

@@ -7,16 +7,21 @@ use super::linear::gated;
 use super::route;
 use crate::fuse::{Moe, Shared};
 use crate::lower::Lower;
-use crate::product::{Choice, Input, Product};
+use crate::matmul::{self, Asks};
+use crate::product::{Choice, Form, Input, Part, Product};
 use crate::program::{Axis, Scratch, Slot};
 use crate::unit::Unit;
+use crate::wave::{self, Deal};
 use crate::{Error, Result};
 
-/// Blocks that keep all multiprocessors busy; where there are fewer, each has twice the threads.
-const BUSY: usize = 384;
+/// Threads of a block.
+const THREADS: usize = 256;
 
 pub(crate) fn experts(l: &mut Lower<'_>, used: usize) -> Result<()> {
     let (op, to) = (l.at, l.output(0));
+    if grouped(l, op) {
+        return many(l, op, used, Many { picked: l.input(1), shared: None, to });
+    }
     let act = first_half(l, op, used, l.input(1), false)?;
     let x = match act {
         Act::Plain(x) if l.rounds(&l.op_at(op).weights[2]) => Act::Rounded(l.passing(x, width(l, op, used))),
@@ -36,8 +41,11 @@ pub(crate) fn moe(l: &mut Lower<'_>, moe: &Moe) -> Result<()> {
     let mut first = Product::new(parts, Input::Value(local.inputs[0]));
     first.choice = Some(Choice { routing, bias, to: picked.clone() });
     first.launch(l);
-    let act = first_half(l, moe.experts, routing.used, picked.clone(), true)?;
     let to = l.value(&l.op_at(moe.last()).outputs[0]);
+    if grouped(l, moe.experts) {
+        return many(l, moe.experts, routing.used, Many { picked, shared: moe.shared.as_ref(), to });
+    }
+    let act = first_half(l, moe.experts, routing.used, picked.clone(), true)?;
     second_half(l, moe.experts, routing.used, Ends { picked, act, shared: moe.shared.as_ref(), to })
 }
 
@@ -73,17 +81,22 @@ fn first_half(l: &mut Lower<'_>, op: usize, used: usize, picked: Slot, fused: bo
         let kind = unit.matrix(w.quant, w.bytes_a_row(), w.cols.len(), fast);
         unit = unit.int(name, kind);
     }
-    let own = if round { 32 } else { 8 };
-    let unit = unit.int("OWN", own).int("ROUND", u8::from(round));
+    let bytes = gate.bytes_a_row() + up.bytes_a_row();
+    let all = inner * used * bytes;
+    let (unit, deal) = wave::deal(unit, all, THREADS, |most| {
+        let own = wave::own(inner, bytes, all.div_ceil(most), if round { 32 } else { 4 });
+        Deal { blocks: used * inner.div_ceil(own), largest: own * bytes, what: own }
+    });
+    let unit = unit.int("OWN", deal.what).int("ROUND", u8::from(round)).int("BLOCK", THREADS);
     let mut args = vec![Slot::Step, picked, l.weight_of(op, 0), l.weight_of(op, 1), l.value(&input)];
     args.extend([codes, scales]);
     args.extend(match &act {
         Act::Plain(out) => [out.clone(), Slot::None, Slot::None],
         Act::Rounded([codes, scales]) => [Slot::None, codes.clone(), scales.clone()],
     });
-    let grid = [Axis::Blocks(inner.div_ceil(own) as u32), Axis::Blocks(used as u32), Axis::Rows(1)];
-    let threads = if own > 8 && inner.div_ceil(own) * used < BUSY { 512 } else { 256 };
-    l.call(unit.int("BLOCK", threads), grid, threads, args);
+    let blocks = inner.div_ceil(deal.what) as u32;
+    let grid = [Axis::Blocks(blocks), Axis::Blocks(used as u32), Axis::Rows(1)];
+    l.call(unit, grid, THREADS as u32, args);
     Ok(act)
 }
 
@@ -109,9 +122,16 @@ fn second_half(l: &mut Lower<'_>, op: usize, used: usize, ends: Ends<'_>) -> Res
     let (unit, shared) = beside(l, unit, ends.shared);
     args.extend(shared);
     args.push(ends.to);
-    let unit = unit.int("ROUND", u8::from(here));
-    let blocks = Axis::Blocks(down.rows.len().div_ceil(8) as u32);
-    l.call(unit, [blocks, Axis::Blocks(1), Axis::Rows(1)], 256, args);
+    let teams = (THREADS / 32).div_ceil(used);
+    let (outs, threads) = (down.rows.len(), 32 * teams * used);
+    let (unit, deal) = wave::deal(unit, outs, threads, |most| {
+        let own = wave::own(outs, 1, outs.div_ceil(most), teams);
+        Deal { blocks: outs.div_ceil(own), largest: own, what: own }
+    });
+    let unit =
+        unit.int("ROUND", u8::from(here)).int("OWN", deal.what).int("TEAMS", teams).int("BLOCK", threads);
+    let grid = [Axis::Blocks(deal.blocks as u32), Axis::Blocks(1), Axis::Rows(1)];
+    l.call(unit, grid, threads as u32, args);
     Ok(())
 }
 
@@ -130,6 +150,60 @@ fn beside(l: &mut Lower<'_>, mut unit: Unit, shared: Option<&Shared>) -> (Unit, 
     let unit = unit.int("ROUND_H", u8::from(fast && known.is_none() && !w.cols.is_empty()));
     let [codes, scales] = known.unwrap_or([none(), none()]);
     (unit, [l.weight_of(shared.down, 0), l.value(&h), codes, scales])
+}
+
+/// Are rows grouped by the experts that they use?
+fn grouped(l: &Lower<'_>, op: usize) -> bool {
+    let weights = &l.op_at(op).weights;
+    l.many() && weights.iter().all(|w| l.rounds(w) && !w.rows.is_empty() && !w.copies.is_empty())
+}
+
+/// What experts of many rows begin and end with.
+struct Many<'a> {
+    picked: Slot,
+    shared: Option<&'a Shared>,
+    to: Slot,
+}
+
+/// Both halves for many rows, by tensor cores, and the shared expert's second half.
+fn many(l: &mut Lower<'_>, op: usize, used: usize, Many { picked, shared, to }: Many<'_>) -> Result<()> {
+    let [gate, up, down] = l.op_at(op).weights.as_slice() else {
+        return Err(Error::Plan("experts have three weights".into()));
+    };
+    let (input, inner, outs) = (l.op_at(op).inputs[0], gate.rows.len(), down.rows.len());
+    let asks = asks(l, gate, used, picked.clone());
+    // in this order, as the room for one may be the other's
+    let act = l.passing_room(used * inner);
+    let x = l.activations(&input, true);
+    let form = Form::Gated(up, l.weight_of(op, 1));
+    let first =
+        Part { form, rounded: Some(act.clone()), ..Part::plain(gate, l.weight_of(op, 0), Slot::None) };
+    matmul::experts(l, &asks, &first, x, false);
+    let made = l.program.scratch(Scratch::Experts, l.rows() * used * outs * 4);
+    let second = Part::plain(down, l.weight_of(op, 2), made.clone());
+    matmul::experts(l, &asks, &second, act, true);
+    let beside = shared.map_or(Slot::None, |shared| {
+        let down = l.op_at(shared.down);
+        let beside = l.between("beside", outs);
+        let part = Part::plain(&down.weights[0], l.weight_of(shared.down, 0), beside.clone());
+        Product::new(vec![part], Input::Value(down.inputs[0])).launch(l);
+        beside
+    });
+    let unit = held(l.unit("weigh"), down).int("WIDTH", outs).int("USED", used);
+    let unit = unit.int("BESIDE", u8::from(shared.is_some()));
+    l.along(unit, outs, 256, vec![Slot::Step, picked, made, beside, to]);
+    Ok(())
+}
+
+/// Groups the rows by the experts that they use.
+fn asks(l: &mut Lower<'_>, w: &LocalWeight, used: usize, picked: Slot) -> Asks {
+    let (all, experts) = (l.rows() * used, w.copies.len());
+    let asked = l.program.scratch(Scratch::Asks, all * 4);
+    let tiles = l.program.scratch(Scratch::Tiles, (1 + matmul::most_tiles(all, experts)) * 16);
+    let unit = held(l.unit("group"), w).int("USED", used).int("TILE", matmul::TILE);
+    let one = Axis::Blocks(1);
+    l.call(unit, [one, one, one], 1024, vec![Slot::Step, picked, asked.clone(), tiles.clone()]);
+    Asks { used, lists: [asked, tiles] }
 }
 
 /// Which experts are here.

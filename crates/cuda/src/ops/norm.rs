@@ -111,6 +111,25 @@ pub(crate) fn now(l: &mut Lower<'_>, op: usize) {
     launch(l, op, Moments { width, eps, rms: true });
 }
 
+/// What the RMS norm that is op `op` makes of whole rows elsewhere, rounded.
+pub(crate) fn rounded(l: &mut Lower<'_>, from: Slot, op: usize) -> [Slot; 2] {
+    let (width, eps) = rms_of(l.op_at(op));
+    let unit = l.unit("norm").int("WIDTH", width).int("RUNS", 1).float("EPS", eps).int("RMS", 1);
+    let unit = unit.int("ROUND", 1).int("ADDENDS", 0).int("SHARES", 1).int("RECEIVE", 0);
+    let block = threads(width);
+    let (normed, to, none) = (l.between("low_normed", width), l.passing_room(width), || Slot::None);
+    let (weight, number, [codes, scales]) = (l.weight_of(op, 0), l.number(op), to.clone());
+    let mut args = vec![Slot::Step, from, weight, none(), normed, Slot::Spoiled, number];
+    args.extend([none(), none(), none(), codes, scales, none(), none()]);
+    l.call(unit.int("BLOCK", block), [Axis::Blocks(1), Axis::Blocks(1), Axis::Rows(1)], block, args);
+    to
+}
+
+/// Threads for a run of so many elements.
+fn threads(width: usize) -> u32 {
+    width.div_ceil(EACH).next_power_of_two().clamp(128, BLOCK) as u32
+}
+
 /// A norm in a launch of its own.
 fn launch(l: &mut Lower<'_>, op: usize, Moments { width, eps, rms }: Moments) {
     let (whole, to) = (l.op_at(op).inputs[0].width, l.op_at(op).outputs[0]);
@@ -118,7 +137,7 @@ fn launch(l: &mut Lower<'_>, op: usize, Moments { width, eps, rms }: Moments) {
     let round = l.choices.fuse && width.is_multiple_of(32) && l.wanted_rounded(to.value);
     let unit = l.unit("norm").int("WIDTH", width).int("RUNS", whole / width).float("EPS", eps);
     let unit = unit.int("RMS", u8::from(rms)).int("ROUND", u8::from(round));
-    let block = width.div_ceil(EACH).next_power_of_two().clamp(128, BLOCK) as u32;
+    let block = threads(width);
     // a sum over devices is received by one block
     let mut receives = l.choices.inbox > 0 && !addends.is_empty();
     if receives && width > RECEIVED {

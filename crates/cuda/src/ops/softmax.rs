@@ -19,6 +19,9 @@ const MUCH: usize = 80 << 10;
 const MOST_PARTS: usize = 128;
 const ROOM: usize = 1 << 30;
 
+/// Parts that a thread adds alone where rows keep the card busy.
+const FEW_PARTS: usize = 16;
+
 /// The most shared memory of a block that all cards have.
 const SHARED: usize = 99 << 10;
 
@@ -88,13 +91,26 @@ pub(crate) fn parts(l: &mut Lower<'_>, a: &Attention) -> Parts {
 
 /// Attends to all keys: what comes of it goes to `out`, or rounded, or both.
 pub(crate) fn attend(l: &mut Lower<'_>, a: &Attention, out: Slot, rounded: Option<[Slot; 2]>) {
-    let Parts { at, count, keep } = parts(l, a);
-    let unit = l.unit("combine").int("HEADS", a.heads).int("VALUE", a.value).int("PARTS", count);
+    let parts = parts(l, a);
+    join(l, &parts, [a.heads, a.value], out, rounded);
+}
+
+/// Joins the parts of an attention of so many heads with so wide values.
+pub(crate) fn join(
+    l: &mut Lower<'_>,
+    Parts { at, count, keep }: &Parts,
+    [heads, value]: [usize; 2],
+    out: Slot,
+    rounded: Option<[Slot; 2]>,
+) {
+    let unit = l.unit("combine").int("HEADS", heads).int("VALUE", value).int("PARTS", count);
     let unit = unit.int("KEEP", keep).int("ROUND", u8::from(rounded.is_some()));
     let [codes, scales] = rounded.unwrap_or([Slot::None, Slot::None]);
-    let slices = a.value.div_ceil(32) as u32;
-    let grid = [Axis::Blocks(a.heads as u32), Axis::Blocks(slices), Axis::Rows(1)];
-    l.call(unit, grid, 256, vec![Slot::Step, at, out, codes, scales]);
+    let wide = l.many() && *count <= FEW_PARTS;
+    let unit = unit.int("WIDE", u8::from(wide));
+    let slices = value.div_ceil(if wide { 256 } else { 32 });
+    let grid = [Axis::Blocks(heads as u32), Axis::Blocks(slices as u32), Axis::Rows(1)];
+    l.call(unit, grid, 256, vec![Slot::Step, at.clone(), out, codes, scales]);
 }
 
 /// A block for each head, which reads what it needs for itself.

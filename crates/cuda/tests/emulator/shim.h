@@ -220,6 +220,10 @@ static inline unsigned __reduce_max_sync(unsigned m, unsigned v) {
     for (int o = 16; o > 0; o >>= 1) v = std::max<unsigned>(v, __shfl_xor_sync(m, v, o));
     return v;
 }
+static inline unsigned __reduce_add_sync(unsigned m, unsigned v) {
+    for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(m, v, o);
+    return v;
+}
 static inline unsigned __reduce_min_sync(unsigned m, unsigned v) {
     for (int o = 16; o > 0; o >>= 1) v = std::min<unsigned>(v, __shfl_xor_sync(m, v, o));
     return v;
@@ -283,6 +287,25 @@ static void mma(float (&d)[4], const unsigned (&a)[4], unsigned low, unsigned hi
         }
         d[j] = (float)sum;
     }
+}
+
+// The same of int8, with `steps` halves of 16 terms.
+static void shim_mma8(int (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], int steps) {
+    static unsigned all[SHIM_THREADS / 32][2][32][6];
+    int me = shim.current, lane = me % 32;
+    unsigned(*shown)[6] = all[me / 32][shim.turn[me]++ % 2];
+    for (int j = 0; j < 4; j++) shown[lane][j] = a[j];
+    for (int j = 0; j < 2; j++) shown[lane][4 + j] = b[j];
+    __syncwarp();
+    for (int j = 0; j < 4; j++) {
+        int row = lane / 4, column = lane % 4 * 2 + j % 2;
+        for (int k = 0; k < 4 * steps; k++)
+            d[j] = __dp4a((int)shown[row * 4 + k % 4][k / 4 * 2 + j / 2], (int)shown[column * 4 + k % 4][4 + k / 4], d[j]);
+    }
+}
+static void mma8(int (&d)[4], const unsigned (&a)[4], unsigned low, unsigned high) { shim_mma8(d, a, {low, high}, 2); }
+static void mma8_half(int (&d)[4], unsigned upper, unsigned lower, unsigned b) {
+    shim_mma8(d, {upper, lower, 0, 0}, {b, 0}, 1);
 }
 
 static void shim_matrices(unsigned (&to)[4], const unsigned short* row, bool transposed) {

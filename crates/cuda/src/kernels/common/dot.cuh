@@ -1,5 +1,5 @@
-// One row of weights against rows of activations: what every matrix kernel does. A warp's lanes take groups of 32
-// elements in turn; each adds its own in order, so a row's sum does not depend on what runs beside it.
+// One row of weights against rows of activations: what every matrix kernel does. A warp's lanes take units of a row in turn
+// (common/piece.cuh); each adds its own in order, so a row's sum does not depend on what runs beside it.
 // COLS: elements of a row; FAST: activations are rounded to 8 bits in front of block types (see quantize.cu).
 #include "common/quant.cuh"
 #include "common/reduce.cuh"
@@ -14,8 +14,21 @@ struct Input {
 
 DI Input input_row(const void* x, const float4* s, u64 row) { return {(const i8*)x + row * COLS, s + row * (COLS / 32)}; }
 
-// A group times its activations, 16 in each of lo and hi, and their scale.
-DI float group_dot(const Codes& c, int4 lo, int4 hi, float4 s) {
+// The n-th 16 codes of a row, and what lies beside them (common/round.cuh).
+DI int4 codes16(const Input& x, int n) { return ((const int4*)x.q)[n]; }
+DI float2 sixteen(const Input& x, int n) { return ((const float2*)x.s)[n]; }
+
+DI int dot16(uint4 w, int4 x) { return __dp4a((int)w.x, x.x, __dp4a((int)w.y, x.y, __dp4a((int)w.z, x.z, __dp4a((int)w.w, x.w, 0)))); }
+
+DI uint4 and4(uint4 v, u32 mask) { return make_uint4(v.x & mask, v.y & mask, v.z & mask, v.w & mask); }
+DI uint4 or4(uint4 a, uint4 b) { return make_uint4(a.x | b.x, a.y | b.y, a.z | b.z, a.w | b.w); }
+DI uint4 shift4(uint4 v, u32 by) { return make_uint4(v.x >> by, v.y >> by, v.z >> by, v.w >> by); }
+DI uint4 left4(uint4 v, u32 by) { return make_uint4(v.x << by, v.y << by, v.z << by, v.w << by); }
+
+// A group times its activations.
+DI float group_dot(const Codes& c, Input x, int group) {
+    int4 lo = codes16(x, 2 * group), hi = codes16(x, 2 * group + 1);
+    float4 s = x.s[group];
     int a = __dp4a(c.q[0], lo.x, __dp4a(c.q[1], lo.y, __dp4a(c.q[2], lo.z, __dp4a(c.q[3], lo.w, 0))));
     int b = __dp4a(c.q[4], hi.x, __dp4a(c.q[5], hi.y, __dp4a(c.q[6], hi.z, __dp4a(c.q[7], hi.w, 0))));
 #if QUANT_GROUP == 32
@@ -24,14 +37,9 @@ DI float group_dot(const Codes& c, int4 lo, int4 hi, float4 s) {
     float sum = s.x * (c.s[0] * (float)a + c.s[1] * (float)b);
 #endif
 #if QUANT_HAS_MIN
-    sum += c.m[0] * s.y + c.m[1] * s.z;
+    sum += c.m[0] * s.y + c.m[1] * s.w;
 #endif
     return sum;
-}
-
-DI float group_dot(const Codes& c, Input x, int group) {
-    const int4* q = (const int4*)(x.q + 32 * group);
-    return group_dot(c, q[0], q[1], x.s[group]);
 }
 
 #else
@@ -60,47 +68,3 @@ DI float group_dot(const Codes& c, Input x, int group) {
 #endif
 
 #endif
-
-// What a lane takes of a row at a time: a group of 32, or four elements, or one. A row has UNITS of them.
-#if QUANT_PLAIN && COLS % 128 == 0
-#define UNITS (COLS / 4)
-#elif QUANT_PLAIN
-#define UNITS COLS
-#else
-#define UNITS (COLS / 32)
-#endif
-
-// Adds to sum[t] unit u of a row times that of input t.
-template <int COUNT>
-DI void unit_dots(const u8* row, int u, const Input (&x)[COUNT], float (&sum)[COUNT]) {
-#if QUANT_PLAIN && COLS % 128 == 0
-    float4 w = plain4_at(row, 4 * u);
-#pragma unroll
-    for (int t = 0; t < COUNT; t++) {
-        float4 v = ((const float4*)x[t].x)[u];
-        sum[t] = fmaf(w.x, v.x, fmaf(w.y, v.y, fmaf(w.z, v.z, fmaf(w.w, v.w, sum[t]))));
-    }
-#elif QUANT_PLAIN
-    float w = plain_at(row, u);
-#pragma unroll
-    for (int t = 0; t < COUNT; t++) sum[t] = fmaf(w, x[t].x[u], sum[t]);
-#else
-    Codes c;
-    codes(row, u, c);
-#pragma unroll
-    for (int t = 0; t < COUNT; t++) sum[t] += group_dot(c, x[t], u);
-#endif
-}
-
-// Adds to sum[r][t] the products of this lane's share of row r, one of LANES lanes, with input t. What is read of an input serves
-// all rows.
-template <int LANES, int ROWS, int COUNT>
-DI void lane_dots(const u8* const (&row)[ROWS], const Input (&x)[COUNT], float (&sum)[ROWS][COUNT]) {
-#pragma unroll (ROWS * COUNT > 2 ? 1 : (QUANT_PLAIN ? 8 : 2) / (ROWS * COUNT))
-    for (int i = 0; i < (UNITS + LANES - 1) / LANES; i++) {
-        int u = threadIdx.x % LANES + LANES * i;
-        if (UNITS % LANES && u >= UNITS) break;
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) unit_dots(row[r], u, x, sum[r]);
-    }
-}

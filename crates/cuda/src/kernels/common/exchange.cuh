@@ -1,6 +1,7 @@
 // The way of a summand to the ranks on other devices. What lies in an inbox is its own flag: a word is EMPTY
 // until it has come, so packets may arrive late, torn and in any order, and nothing is fenced.
 // RANKS: how many; BF16: two bf16 a word, else an f32; CAPACITY: packets of a sender's part of an inbox.
+#include "common/clock.cuh"
 #include "common/types.cuh"
 
 #define EMPTY 0xffffffffu
@@ -33,12 +34,6 @@ DI uint4 load_packet(const uint4* p) {
 
 DI void store_packet(uint4* p, uint4 v) {
     asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
-}
-
-DI u64 nanoseconds() {
-    u64 t;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
-    return t;
 }
 
 #endif

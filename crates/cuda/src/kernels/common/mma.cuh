@@ -18,6 +18,20 @@ DI void mma(float (&d)[4], const u32 (&a)[4], u32 low, u32 high) {
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(low), "r"(high));
 }
 
+// d += a b of int8: `a` 16 x 32 and `b` 32 x 8, four elements in a row where there are two of f16.
+DI void mma8(int (&d)[4], const u32 (&a)[4], u32 low, u32 high) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(low), "r"(high));
+}
+
+// The same of one half: the first two registers of `a` with the first of `b`, or the others.
+DI void mma8_half(int (&d)[4], u32 upper, u32 lower, u32 b) {
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(upper), "r"(lower), "r"(b));
+}
+
 // Four 8 x 8 matrices of f16 in shared memory: lane 8 m + r gives the address of row r of matrix m. Register m of a lane is
 // of matrix m row g at columns c and c + 1.
 DI void load_matrices(u32 (&to)[4], const u16* row) {

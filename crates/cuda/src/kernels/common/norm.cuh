@@ -7,7 +7,7 @@ template <int Threads, int Each>
 DI float norm_sum(const float (&v)[Each]) {
     const int shares = 1024 / Threads;
     __shared__ float part[32];
-    float own[shares], sum = 0;
+    float own[shares];
 #pragma unroll
     for (int j = 0; j < shares; j++) own[j] = 0;
 #pragma unroll
@@ -18,8 +18,7 @@ DI float norm_sum(const float (&v)[Each]) {
         if (threadIdx.x % 32 == 0) part[j * (Threads / 32) + threadIdx.x / 32] = own[j];
     }
     __syncthreads();
-#pragma unroll
-    for (int j = 0; j < 32; j++) sum += part[j];
+    float sum = warp_sum(part[threadIdx.x % 32]);
     __syncthreads();
     return sum;
 }

@@ -17,3 +17,10 @@ DI void await_earlier() {
 }
 
 #endif
+
+// What a kernel begins with that has nothing to do before: one that ended without waiting would have others believe that all before
+// it is done.
+DI void in_turn() {
+    let_later_begin();
+    await_earlier();
+}

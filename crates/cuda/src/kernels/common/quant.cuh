@@ -2,9 +2,13 @@
 // and minima of the decoder on the host, bit for bit.
 // QUANT: the format, one of the QUANT_ names. common/format.cuh comes from the host's tables: the numbers of the names,
 // QUANT_PLAIN, QUANT_LEN and QUANT_BYTES of a block, QUANT_GROUP, QUANT_HAS_MIN, and the codebook if the format has one.
-// Rows are packed: blocks begin at multiples of QUANT_BYTES from where memory was given, and loads are no wider than that.
+// Blocks of a row begin at multiples of QUANT_BYTES, and loads are no wider than that, but for PLANES: those of rows of ROW_BYTES that
+// lie field by field (planes.rs), all first fields one behind the other, then all second ones.
 #include "common/types.cuh"
 #include "common/format.cuh"
+
+#define PLANES (QUANT_PLANES && ROW_BYTES % 16 == 0)
+#define ROW_BLOCKS (ROW_BYTES / QUANT_BYTES)
 
 #if QUANT_PLAIN
 

@@ -1,5 +1,5 @@
-// Rows of one matrix, or of two of which each row has its like, side by side in a warp: some lie abreast in its lanes, and each
-// lane has some of those under way at a time.
+// Rows of one matrix, or of two of which each row has its like, by the warps of a block: long rows are shared by several warps, short
+// ones lie abreast in the lanes of one, and each lane has some of those under way at a time.
 #include "common/reduce.cuh"
 
 template <class A, class B>
@@ -11,47 +11,89 @@ struct Same<A, A> {
     enum { is = true };
 };
 
-// Own rows that Warps warps deal among them, for Count rows of activations.
-template <class M, class U, bool Both, int Own, int Warps, int Count>
+// Own rows of Warps warps, of which Slices share each, for Count rows of activations.
+template <class M, class U, bool Both, int Own, int Warps, int Count, int Slices = M::slices>
 struct Side {
     enum {
-        lanes = Both && U::lanes > M::lanes ? U::lanes : M::lanes,
+        lanes = Both && (int)U::lanes > (int)M::lanes ? (int)U::lanes : (int)M::lanes,
+        slices = lanes < 32 ? 1 : Slices,
         abreast = 32 / lanes,
-        // of a warp, and of those at a time
-        passes = (Own + Warps * abreast - 1) / (Warps * abreast),
-        most = Count > 2 || Both ? 1 : Count > 1 || abreast == 1 ? 2 : 4,
-        depth = passes % most ? passes % 2 || most < 2 ? 1 : 2 : most,
-        rows = abreast * depth
+        // of all warps together, and how often that is
+        at_once = Warps / slices * abreast,
+        passes = (Own + at_once - 1) / at_once,
+        // both of a pair by the same loop
+        alike = Both && Same<M, U>::is,
+        turns = (M::units + lanes * slices - 1) / (lanes * slices),
+        room = HELD_REGISTERS / ((turns > 0 ? turns : 1) * M::registers * (1 + alike)),
+        most = Count > 2 || room < 1 ? 1 : Count > 1 && room > 2 ? 2 : room > 4 ? 4 : room,
+        depth = (passes + (passes + most - 1) / most - 1) / ((passes + most - 1) / most),
+        fetched = depth * (1 + alike)
+    };
+    static_assert(slices <= Warps, "a row's warps are of one block");
+
+    // What the warps have found, of each row in the end all of it.
+    struct Sums {
+        float of[slices][Count][Own];
+        float like[Both ? slices : 1][Count][Both ? Own : 1];
     };
 
-    // A warp's sums of rows n, n + abreast, and so on, none behind `last`; each lane of a row gets those of its row.
-    static DI void dots(const u8* w, const u8* u, u64 n, u64 last, const typename M::Row (&x)[Count],
-                        const typename U::Row (&y)[Count], float (&sum)[depth][Count], float (&other)[depth][Count]) {
-        const u8 *of[depth], *like[depth];
-        u64 own = n + threadIdx.x % 32 / lanes;
+    // which of the warps this is
+    int warp, at;
+    const u8 *of[fetched], *like[depth];
+    typename M::template Batch<lanes, slices, fetched, Count> batch;
+
+    explicit DI Side(int warp) : warp(warp) {}
+
+    DI int slice() const { return warp % slices; }
+    // The unit that a lane begins with.
+    DI int first() const { return threadIdx.x % lanes + lanes * slice(); }
+
+    // Begins with some of `count` rows from row n on.
+    DI bool fetch(const u8* w, const u8* u, u64 n, int count, int pass) {
+        at = pass * at_once + warp / slices * abreast + (int)(threadIdx.x % 32 / lanes);
+        if (pass >= passes || at - (int)(threadIdx.x % 32 / lanes) >= count) return false;
 #pragma unroll
         for (int r = 0; r < depth; r++) {
-            u64 row = own + r * abreast < last ? own + r * abreast : last;
+            u64 row = n + min(at + r * at_once, count - 1);
             of[r] = M::at(w, row);
             like[r] = Both ? U::at(u, row) : 0;
+            if constexpr (alike) of[depth + r] = like[r];
         }
-        if constexpr (Both && Same<M, U>::is && Count == 1) {
-            const u8* two[2] = {of[0], like[0]};
-            float both[2][Count] = {};
-            M::template dots<lanes>(two, x, both);
-            sum[0][0] = both[0][0];
-            other[0][0] = both[1][0];
-        } else {
-            M::template dots<lanes>(of, x, sum);
-            if constexpr (Both) U::template dots<lanes>(like, y, other);
+        batch.fetch(of, first(), 0);
+        return true;
+    }
+
+    // What has been fetched times the activations, as a share of the sums.
+    DI void dots(const typename M::Row (&x)[Count], const typename U::Row (&y)[Count], Sums& sums) {
+        float all[fetched][Count] = {}, other[depth][Count] = {};
+        batch.dots(of, first(), x, all);
+        if constexpr (Both && !alike) {
+            typename U::template Batch<lanes, slices, depth, Count> second;
+            second.fetch(like, first(), 0);
+            second.dots(like, first(), y, other);
         }
 #pragma unroll
         for (int r = 0; r < depth; r++) {
+            int row = at + r * at_once;
+            bool own = threadIdx.x % lanes == 0 && row < Own;
 #pragma unroll
             for (int t = 0; t < Count; t++) {
-                sum[r][t] = lanes_sum<lanes>(sum[r][t]);
-                if (Both) other[r][t] = lanes_sum<lanes>(other[r][t]);
+                if constexpr (alike) other[r][t] = all[depth + r][t];
+                float v = lanes_sum<lanes>(all[r][t]), w = Both ? lanes_sum<lanes>(other[r][t]) : 0;
+                if (own) sums.of[slice()][t][row] = v;
+                if (own && Both) sums.like[slice()][t][row] = w;
             }
         }
+    }
+
+    // A row's sum, and that of its like, when all warps are done.
+    static DI float2 sum(const Sums& sums, int t, int row) {
+        float v = sums.of[0][t][row], w = Both ? sums.like[0][t][row] : 0;
+#pragma unroll
+        for (int s = 1; s < slices; s++) {
+            v += sums.of[s][t][row];
+            if (Both) w += sums.like[s][t][row];
+        }
+        return make_float2(v, w);
     }
 };

@@ -31,42 +31,33 @@ pub(super) fn run(how: &How) -> anyhow::Result<()> {
     let mut gpu = crate::gpu::open(&[0])?.swap_remove(0);
     let (name, peak) = (gpu.info().name.clone(), gpu.info().bandwidth as f64);
     let free = usize::try_from(gpu.free_memory()?).context("free memory")?;
-    let mut table = Table::new(2, ["matrix", "type", "rows", "overlap", "us", "GB/s", "% of peak"]);
+    let mut table = Table::new(2, ["matrix", "type", "rows", "us", "GB/s", "% of peak"]);
     let mut json = Vec::new();
-    let mut progress = Progress::new("matrices", MATRICES.len() * 6);
-    for overlap in [false, true] {
-        gpu.overlap(overlap);
-        let mut measure = Measure::new(&mut gpu, BYTES.min(free / 4), 154_880)?;
-        for (n, (matrix, quant, cols, outs)) in MATRICES.iter().enumerate() {
-            for (k, rows) in [1, 2, 4].into_iter().enumerate() {
-                let m = Matrix { quant: *quant, cols: *cols, outs: *outs };
-                let (seconds, bytes) = (measure.product(&m, rows)?, m.bytes()? as f64);
-                let share = bytes / seconds / peak;
-                let (us, rate) = (seconds * 1e6, bytes / seconds / 1e9);
-                table.row([
-                    (*matrix).to_owned(),
-                    quant.to_string(),
-                    rows.to_string(),
-                    if overlap { "yes" } else { "no" }.to_owned(),
-                    format!("{us:.2}"),
-                    format!("{rate:.0}"),
-                    format!("{:.0}", share * 100.0),
-                ]);
-                json.push(serde_json::json!({ "name": matrix, "type": quant.to_string(), "rows": rows, "overlap": overlap,
-                                              "us": us, "bytes": bytes, "share_of_roofline": share }));
-                progress.at((usize::from(overlap) * MATRICES.len() + n) * 3 + k + 1);
-            }
+    let mut progress = Progress::new("matrices", MATRICES.len() * 3);
+    let mut measure = Measure::new(&mut gpu, BYTES.min(free / 4), 154_880)?;
+    for (n, (matrix, quant, cols, outs)) in MATRICES.iter().enumerate() {
+        for (k, rows) in [1, 2, 4].into_iter().enumerate() {
+            let m = Matrix { quant: *quant, cols: *cols, outs: *outs };
+            let (seconds, bytes) = (measure.product(&m, rows)?, m.bytes()? as f64);
+            let share = bytes / seconds / peak;
+            let (us, rate) = (seconds * 1e6, bytes / seconds / 1e9);
+            table.row([
+                (*matrix).to_owned(),
+                quant.to_string(),
+                rows.to_string(),
+                format!("{us:.2}"),
+                format!("{rate:.0}"),
+                format!("{:.0}", share * 100.0),
+            ]);
+            json.push(serde_json::json!({ "name": matrix, "type": quant.to_string(), "rows": rows,
+                                          "us": us, "bytes": bytes, "share_of_roofline": share }));
+            progress.at(n * 3 + k + 1);
         }
     }
     drop(progress);
     let mut out = std::io::stdout();
     if how.json {
-        let commit = env!("SHARDWRIGHT_VERSION");
-        return Ok(writeln!(
-            out,
-            "{}",
-            serde_json::json!({ "card": name, "commit": commit, "results": json })
-        )?);
+        return Ok(writeln!(out, "{}", super::report(Some(&name), json))?);
     }
     Ok(write!(out, "{name}, {:.2} TB/s\n{table}", peak / 1e12)?)
 }

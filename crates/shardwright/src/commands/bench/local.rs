@@ -2,13 +2,20 @@
 
 use super::How;
 use super::dummy::DummyArgs;
+use super::launches::{self, Step};
 use crate::progress::Progress;
 use crate::table::Table;
-use crate::wire::{BackendArgs, ModelArgs, Size};
+use crate::wire::{BackendArgs, ModelArgs, Opened, Size};
 use anyhow::bail;
+use shardwright_model::arch;
+use shardwright_model::cost;
 use shardwright_model::exec::{BLOCK, Executor, RowOutput, StepBatch, Want};
+use shardwright_model::plan::RankPlan;
 use std::io::Write;
 use std::time::{Duration, Instant};
+
+/// Bytes of a cache element of fast kernels.
+const CACHED: u64 = 2;
 
 #[derive(clap::Args)]
 pub(super) struct LocalArgs {
@@ -16,6 +23,9 @@ pub(super) struct LocalArgs {
     backend: BackendArgs,
     #[command(flatten)]
     dummy: DummyArgs,
+    /// Show what each launch of a step after the prompt takes on a GPU, and the share that it reaches of the memory's speed.
+    #[arg(long, conflicts_with_all = ["url", "kernels"])]
+    per_kernel: bool,
     /// Tokens of the prompt.
     #[arg(short, long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     prompt: u32,
@@ -24,14 +34,61 @@ pub(super) struct LocalArgs {
     chunk: u32,
 }
 
+impl LocalArgs {
+    fn open(&self, model: &ModelArgs, answer: usize) -> anyhow::Result<(Opened, Size)> {
+        let opened = self.dummy.open(model)?.map_or_else(|| model.open(), Ok)?;
+        let context = self.at() + answer;
+        opened.tell_if_beyond(context);
+        Ok((opened, Size { context, rows: self.chunk.min(self.prompt) as usize }))
+    }
+
+    /// The first position after the prompt.
+    fn at(&self) -> usize {
+        self.dummy.depth as usize + self.prompt as usize
+    }
+
+    fn ids(&self, opened: &Opened) -> Vec<u32> {
+        ids(opened.hyper.vocab as u32).take(self.prompt as usize).collect()
+    }
+}
+
+/// A step after the prompt, launch by launch.
+pub(super) fn step(args: &LocalArgs, model: &ModelArgs, how: &How) -> anyhow::Result<Step> {
+    // kernels are cut by the longest context, so it is that of the same measurement without this
+    let (opened, size) = args.open(model, how.predict as usize)?;
+    let mut executor = opened.on_gpus(&args.backend.fast(), size, size.context)?.executor;
+    once(&mut executor, args.dummy.depth as usize, &args.ids(&opened), 0, size.rows)?;
+    launches::measure(&mut executor, args.at(), how)
+}
+
+/// What a plan says of the same step.
+pub(super) struct Planned {
+    /// Bytes that the rank reads which reads most.
+    pub(super) bytes: u64,
+    /// Sums over ranks.
+    pub(super) sums: usize,
+}
+
+pub(super) fn planned(args: &LocalArgs, model: &ModelArgs) -> anyhow::Result<Planned> {
+    let opened = args.open(model, 1)?.0;
+    let trunk = arch::describe(&opened.hyper);
+    let reads = |plan: &RankPlan| {
+        let all = cost::total(&cost::by_component(&trunk, plan, args.at() as u64, CACHED));
+        all.weights + all.cache
+    };
+    let bytes = opened.plans(&trunk, &args.backend)?.iter().map(reads).max().unwrap_or(0);
+    Ok(Planned { bytes, sums: trunk.sums() })
+}
+
 pub(super) fn run(args: &LocalArgs, model: &ModelArgs, how: &How) -> anyhow::Result<()> {
-    let opened = args.dummy.open(model)?.map_or_else(|| model.open(), Ok)?;
+    if args.per_kernel {
+        // the card is free again for what it is judged by
+        return launches::print(&step(args, model, how)?, &args.backend, how.json);
+    }
     let (depth, prompt, answer) = (args.dummy.depth as usize, args.prompt as usize, how.predict as usize);
-    let rows = (args.chunk as usize).min(prompt);
-    opened.tell_if_beyond(depth + prompt + answer);
-    let mut executor =
-        opened.executor(&args.backend.fast(), Size { context: depth + prompt + answer, rows })?;
-    let ids: Vec<u32> = ids(opened.hyper.vocab as u32).take(prompt).collect();
+    let (opened, size) = args.open(model, answer)?;
+    let (ids, rows) = (args.ids(&opened), size.rows);
+    let mut executor = opened.executor(&args.backend.fast(), size)?;
     let mut progress = Progress::new("rounds", how.repetitions as usize + 1);
     let mut rates = [vec![], vec![]];
     for round in 0..=how.repetitions {
@@ -60,8 +117,7 @@ fn print(as_json: bool, results: impl Iterator<Item = (String, Vec<f64>)>) -> an
     }
     let mut out = std::io::stdout();
     if as_json {
-        let commit = env!("SHARDWRIGHT_VERSION");
-        return Ok(writeln!(out, "{}", serde_json::json!({ "commit": commit, "results": json }))?);
+        return Ok(writeln!(out, "{}", super::report(None, json))?);
     }
     Ok(write!(out, "{table}")?)
 }

@@ -2,11 +2,15 @@
 
 pub(crate) mod dummy;
 mod kernels;
+mod ladder;
+mod launches;
 mod local;
 mod url;
 
 use crate::wire::ModelArgs;
 use clap::ArgGroup;
+use serde_json::{Value as Json, json};
+use std::time::SystemTime;
 
 /// Measure how many tokens a second a model reads and writes.
 ///
@@ -15,13 +19,21 @@ use clap::ArgGroup;
 ///
 /// Of a shape (--dummy): the same on a GPU without the model's file.
 ///
+/// Launch by launch (--per-kernel): a step on a GPU is recorded once more with a stamp of its clock between its launches. Each has a line
+/// with what it takes, the bytes that it must read, and the share that it reaches of the speed at which the card's memory can be read.
+///
 /// Of a GPU (--kernels): matrices of GLM-5 alone, by the share of its memory's speed that they are read with.
+///
+/// Of a box (ladder): what each thing that makes steps faster brings here, beside what `doctor` and `plan` say.
 ///
 /// Of a server (--url): any that speaks OpenAI's chat API. For each length of prompt and number of streams, requests are sent
 /// at once, each over a connection of its own, and their answers watched as they stream.
 /// `cold` are prompts that the server has not seen; `warm` ones share all but their last words with one that it has.
 #[derive(clap::Args)]
 #[command(
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true,
+    subcommand_negates_reqs = true,
     mut_group("Which", |which| which.required(false)),
     mut_arg("model", |model| model.help("The same as MODEL; with --url, the server's name for it [default: the first it lists]")),
     group(ArgGroup::new("measured").args(["MODEL", "model", "hf", "demo", "url", "dummy", "kernels"]).required(true).multiple(true)),
@@ -30,11 +42,15 @@ Examples:
   shardwright bench model.gguf
   shardwright bench model.gguf -p 4096 -n 64 -r 5 --threads 8 --json
   shardwright bench --dummy glm-5 --layers 7 --device cuda -p 1 --depth 4096
+  shardwright bench --dummy glm-5 --tp-rank 0/8 --device cuda -p 1 --depth 4096 --per-kernel
   shardwright bench --kernels --json
+  shardwright bench ladder --html ladder.html
   shardwright bench --url http://localhost:8080
   shardwright bench --url http://host:8000 --concurrency 1,8,64 --context 0,8k,64k --plot rates.svg"
 )]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    of: Option<Of>,
     #[command(flatten)]
     model: ModelArgs,
     #[command(flatten)]
@@ -46,6 +62,12 @@ pub(crate) struct Args {
     kernels: bool,
     #[command(flatten)]
     how: How,
+}
+
+/// What is no model.
+#[derive(clap::Subcommand)]
+enum Of {
+    Ladder(ladder::Args),
 }
 
 /// What both ways have in common.
@@ -64,9 +86,46 @@ struct How {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    if let Some(Of::Ladder(ladder)) = &args.of {
+        return ladder::run(ladder);
+    }
     match args.server.url() {
         _ if args.kernels => kernels::run(&args.how),
         Some(url) => url::run(&args.server, url, args.model.served(), &args.how),
         None => local::run(&args.local, &args.model, &args.how),
+    }
+}
+
+/// Figures as machines read them, with what they are of.
+fn report(card: Option<&str>, results: Vec<Json>) -> Json {
+    let seconds = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |t| t.as_secs());
+    let commit = env!("SHARDWRIGHT_VERSION");
+    json!({ "card": card, "date": date(seconds / 86_400), "commit": commit, "results": results })
+}
+
+/// The day so many days after the first of 1970. Years begin in March here, so that leap days come last.
+fn date(days: u64) -> String {
+    let (era, day) = ((days + 719_468) / 146_097, (days + 719_468) % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (year, month) = if month < 10 { (year, month + 3) } else { (year + 1, month - 9) };
+    format!("{:04}-{month:02}-{day:02}", era * 400 + year)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_have_dates() {
+        let check = |days, expected: &str| assert_eq!(date(days), expected, "{days}");
+        check(0, "1970-01-01");
+        check(31 + 28, "1970-03-01");
+        check(11_016, "2000-02-29");
+        check(11_017, "2000-03-01");
+        check(20_788, "2026-12-01");
+        check(20_818, "2026-12-31");
     }
 }

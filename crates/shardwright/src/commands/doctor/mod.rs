@@ -41,10 +41,30 @@ pub(crate) const SUMMED: [usize; 2] = [SMALL, LARGE];
 const MANY: usize = 50;
 const FEW: usize = 4;
 
+/// All that was found.
+pub(crate) struct Looked {
+    host: Host,
+    driver: Option<String>,
+    compiler: Option<String>,
+    cards: Vec<Card>,
+    pairs: Vec<Pair>,
+    findings: Vec<Finding>,
+}
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let looked = look();
+    let mut out = std::io::stdout();
+    if args.json {
+        return Ok(writeln!(out, "{:#}", looked.json())?);
+    }
+    Ok(write!(out, "{}", looked.told())?)
+}
+
+/// Looks at the box.
+pub(crate) fn look() -> Looked {
     let root = host::root();
     let host = Host::read(&root);
-    let named = Nvrtc::find().map(|nvrtc| nvrtc.to_string()).ok();
+    let compiler = Nvrtc::find().map(|nvrtc| nvrtc.to_string()).ok();
     let gpus = Gpu::list().map_err(|e| e.to_string());
     let driver = gpus
         .as_ref()
@@ -57,21 +77,45 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let cards = gpus.map(|all| all.into_iter().map(card).collect::<Vec<Card>>());
     let pairs = cards.as_ref().map_or(vec![], |cards| pairs(cards, &jit));
     let findings = findings::all(&host, &cards, &pairs);
-    let mut out = std::io::stdout();
-    if args.json {
-        let all = json!({
+    Looked { host, driver, compiler, cards: cards.unwrap_or_default(), pairs, findings }
+}
+
+impl Looked {
+    pub(crate) fn json(&self) -> Json {
+        let host = &self.host;
+        json!({
             "host": { "cores": host.cores, "memory": host.memory, "nodes": host.nodes, "iommu": host.iommu, "governor": host.governor },
-            "driver": driver,
-            "compiler": named,
-            "cards": cards.unwrap_or_default().iter().map(card_json).collect::<Vec<_>>(),
-            "pairs": pairs.iter().map(pair_json).collect::<Vec<_>>(),
-            "findings": findings.iter().map(Finding::json).collect::<Vec<_>>(),
-        });
-        return Ok(writeln!(out, "{all:#}")?);
+            "driver": self.driver,
+            "compiler": self.compiler,
+            "cards": self.cards.iter().map(card_json).collect::<Vec<_>>(),
+            "pairs": self.pairs.iter().map(pair_json).collect::<Vec<_>>(),
+            "findings": self.findings.iter().map(Finding::json).collect::<Vec<_>>(),
+        })
     }
-    let cards = cards.unwrap_or_default();
-    let programs = [driver.as_deref(), named.as_deref()];
-    Ok(write!(out, "{}", told(&host, programs, &cards, &pairs, &findings))?)
+
+    /// The same for people.
+    pub(crate) fn told(&self) -> String {
+        let programs = [self.driver.as_deref(), self.compiler.as_deref()];
+        told(&self.host, programs, &self.cards, &self.pairs, &self.findings)
+    }
+
+    /// Cards that can be used, and their free bytes.
+    pub(crate) fn usable(&self) -> Vec<(usize, u64)> {
+        let ready = self.cards.iter().filter(|card| card.kernels.is_none());
+        ready.filter_map(|card| Some((card.index, card.free?))).collect()
+    }
+
+    /// Why none can, if so: what was found first.
+    pub(crate) fn obstacle(&self) -> String {
+        self.findings.first().map_or("no GPU can be used".into(), |finding| finding.what.clone())
+    }
+
+    /// Seconds of a small sum over some cards: that of the two that take longest.
+    pub(crate) fn sum(&self, cards: &[usize]) -> Option<f64> {
+        let among = self.pairs.iter().filter(|pair| pair.cards.iter().all(|card| cards.contains(card)));
+        let best = among.filter_map(|pair| pair.direct.as_ref().or(pair.host.as_ref()).ok());
+        best.map(|way| way.small / 1e6).max_by(f64::total_cmp)
+    }
 }
 
 fn card(info: GpuInfo, root: &std::path::Path, jit: &Arc<Jit>, nvml: Option<&Nvml>) -> Card {

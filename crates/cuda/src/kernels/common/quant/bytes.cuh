@@ -27,6 +27,13 @@ DI u32 word(const u8* p) {
     return w[0];
 }
 
+// 32 bytes from a multiple of 16.
+DI void wide(const u8* p, u32 (&w)[8]) {
+    uint4 first = ((const uint4*)p)[0], second = ((const uint4*)p)[1];
+    w[0] = first.x, w[1] = first.y, w[2] = first.z, w[3] = first.w;
+    w[4] = second.x, w[5] = second.y, w[6] = second.z, w[7] = second.w;
+}
+
 DI u32 pair(const u8* p) { return *(const u16*)p; }
 DI float half_at(const u8* p) { return half_to_float(*(const u16*)p); }
 

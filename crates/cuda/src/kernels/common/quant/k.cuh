@@ -2,16 +2,15 @@
 
 #if QUANT == QUANT_Q4_K || QUANT == QUANT_Q5_K
 
-// 32 bytes from a multiple of 16.
-DI void wide(const u8* p, u32 (&w)[8]) {
-    uint4 first = ((const uint4*)p)[0], second = ((const uint4*)p)[1];
-    w[0] = first.x, w[1] = first.y, w[2] = first.z, w[3] = first.w;
-    w[4] = second.x, w[5] = second.y, w[6] = second.z, w[7] = second.w;
-}
+// Always planes: 128 bytes of low bits a block, the fifth bits, which Q4_K has not, then the heads.
+#define OF_LOW 128
+#define OF_FIFTH (QUANT_BYTES - OF_LOW - 16)
 
-// Scale and minimum from the head of the block: d, dmin, and twelve bytes of 6-bit numbers.
-DI void head_scale(const u8* b, u32 g, Codes& c) {
-    uint4 head = *(const uint4*)b;
+// d and dmin, and twelve bytes of 6-bit scales and minima.
+DI uint4 head_of(const u8* row, u32 block) { return ((const uint4*)(row + ROW_BLOCKS * (OF_LOW + OF_FIFTH)))[block]; }
+
+// Scale and minimum of group g from the head of its block.
+DI void head_scale(uint4 head, u32 g, Codes& c) {
     u32 shift = 8 * (g % 4), x = head.y >> shift, y = head.z >> shift, z = head.w >> shift;
     u32 of_scale = g < 4 ? x & 63 : z & 15 | x >> 2 & 48;
     u32 of_min = g < 4 ? y & 63 : z >> 4 & 15 | y >> 2 & 48;
@@ -19,38 +18,18 @@ DI void head_scale(const u8* b, u32 g, Codes& c) {
     c.m[0] = c.m[1] = -(half_to_float(head.x >> 16) * (float)(int)of_min);
 }
 
-// The low bits of two groups, and the fifth bits of all eight, which Q4_K has not.
-DI void bits(const u8* b, u32 pair, u32 (&low)[8], u32 (&fifth)[8]) {
-    wide(b + QUANT_BYTES - 128 + 32 * pair, low);
-#if QUANT == QUANT_Q5_K
-    wide(b + 16, fifth);
-#else
-#pragma unroll
-    for (int i = 0; i < 8; i++) fifth[i] = 0;
-#endif
-}
-
 DI void codes(const u8* row, int group, Codes& c) {
-    const u8* b = block_at(row, group);
-    u32 g = group_at(group), low[8], fifth[8];
-    bits(b, g / 2, low, fifth);
+    u32 block = (u32)group / 8, g = group_at(group), low[8];
+    wide(row + 32 * ((u32)group / 2), low);
 #pragma unroll
-    for (int i = 0; i < 8; i++) c.q[i] = low_nibbles(low[i] >> 4 * (g % 2)) | (fifth[i] >> g & FOUR(1u)) << 4;
-    head_scale(b, g, c);
-}
-
-// Groups 2 * pair and 2 * pair + 1, whose low bits lie in the same bytes.
-DI void pair_codes(const u8* row, int pair, Codes (&c)[2]) {
-    const u8* b = block_at(row, 2 * pair);
-    u32 g = group_at(2 * pair), low[8], fifth[8];
-    bits(b, g / 2, low, fifth);
+    for (int i = 0; i < 8; i++) c.q[i] = low_nibbles(low[i] >> 4 * (g % 2));
+#if QUANT == QUANT_Q5_K
+    u32 fifth[8];
+    wide(row + ROW_BLOCKS * OF_LOW + OF_FIFTH * block, fifth);
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
-        c[0].q[i] = low_nibbles(low[i]) | (fifth[i] >> g & FOUR(1u)) << 4;
-        c[1].q[i] = high_nibbles(low[i]) | (fifth[i] >> g + 1 & FOUR(1u)) << 4;
-    }
-    head_scale(b, g, c[0]);
-    head_scale(b, g + 1, c[1]);
+    for (int i = 0; i < 8; i++) c.q[i] |= (fifth[i] >> g & FOUR(1u)) << 4;
+#endif
+    head_scale(head_of(row, block), g, c);
 }
 
 #elif QUANT == QUANT_Q2_K
@@ -88,18 +67,22 @@ DI void codes(const u8* row, int group, Codes& c) {
 
 #elif QUANT == QUANT_Q6_K
 
+// A field of `len` bytes of a block; its fields lie in the order of their planes.
+DI const u8* field(const u8* row, u32 block, u32 at, u32 len) {
+    return PLANES ? row + ROW_BLOCKS * at + len * block : row + QUANT_BYTES * block + at;
+}
+
 DI void codes(const u8* row, int group, Codes& c) {
-    const u8* b = block_at(row, group);
-    u32 g = group_at(group), low[8], high[8];
-    words(b + 64 * (g / 4) + 32 * (g % 2), low);
-    words(b + 128 + 32 * (g / 4), high);
+    u32 block = (u32)group / 8, g = group_at(group), low[8], high[8];
+    words(field(row, block, 0, 128) + 64 * (g / 4) + 32 * (g % 2), low);
+    words(field(row, block, 128, 64) + 32 * (g / 4), high);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         u32 nibbles = low_nibbles(low[i] >> 4 * (g % 4 / 2));
         c.q[i] = minus(nibbles | (high[i] >> 2 * (g % 4) & FOUR(3u)) << 4, 32);
     }
-    u32 packed = pair(b + 192 + 2 * g);
-    float d = half_at(b + 208);
+    u32 packed = pair(field(row, block, 192, 16) + 2 * g);
+    float d = half_at(field(row, block, 208, 2));
     scale(c, d * (float)(i8)packed, d * (float)(i8)(packed >> 8));
 }
 

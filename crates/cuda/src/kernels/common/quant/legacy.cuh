@@ -1,6 +1,16 @@
 // Blocks of 32 with a scale of their own: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0. Nibbles in halves: the low ones are elements 0 to 15.
 
-#if QUANT == QUANT_Q8_0
+#if QUANT == QUANT_Q8_0 && PLANES
+
+DI void codes(const u8* row, int group, Codes& c) {
+    u32 w[8];
+    wide(row + 32 * group, w);
+#pragma unroll
+    for (int i = 0; i < 8; i++) c.q[i] = w[i];
+    scale(c, half_at(row + 32 * ROW_BLOCKS + 2 * group));
+}
+
+#elif QUANT == QUANT_Q8_0
 
 DI void codes(const u8* row, int group, Codes& c) {
     const u8* b = block_at(row, group);

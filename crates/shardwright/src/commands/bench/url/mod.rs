@@ -2,7 +2,7 @@
 
 mod client;
 mod measure;
-mod plot;
+pub(super) mod plot;
 mod prompt;
 mod report;
 mod sse;

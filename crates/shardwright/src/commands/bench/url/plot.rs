@@ -145,7 +145,7 @@ fn text(svg: &mut String, (x, y): (f64, f64), anchor: &str, says: &str) {
 }
 
 /// A model's name is a server's word.
-fn escape(text: &str) -> String {
+pub(in super::super) fn escape(text: &str) -> String {
     let text: String = text.chars().filter(|c| !c.is_control()).collect();
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -1,0 +1,251 @@
+//! `shardwright bench ladder`: what each thing that makes steps faster brings on this box, from kernels launched one by one to
+//! recorded steps on all cards, beside what `doctor` finds and `plan` expects.
+
+mod report;
+
+use super::How;
+use super::launches::Card;
+use super::local::{self, LocalArgs};
+use crate::commands::doctor::{self, Looked};
+use anyhow::Context;
+use clap::Parser;
+use report::{Measured, Report, Rung};
+use shardwright_cuda::nccl;
+use shardwright_model::arch;
+use shardwright_model::hyper::Options;
+use shardwright_model::plan::legal_ranks;
+use shardwright_model::presets::{Header, Preset, Recipe};
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Measure on this box what each thing that makes steps faster brings.
+///
+/// A model of a well-known shape with made-up weights is run in steps of one row: its kernels launched one by one, recorded, and over all
+/// cards by sums of our own. What can't be measured here is listed with the reason. No model is downloaded; all of it takes some minutes.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The model's shape [default: the largest of some that fits on a card].
+    #[arg(long, value_name = "PRESET")]
+    dummy: Option<String>,
+    /// Types of its weights.
+    #[arg(long, value_name = "NAME", default_value = "ud-q4_k_xl")]
+    recipe: String,
+    /// Its layers [default: all].
+    #[arg(long, value_name = "N", requires = "dummy", value_parser = clap::value_parser!(u32).range(1..))]
+    layers: Option<u32>,
+    /// Tokens taken to be in the cache already.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1 << 24))]
+    depth: u32,
+    /// How often everything is measured.
+    #[arg(short, long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    repetitions: u32,
+    /// Print the figures as JSON.
+    #[arg(long)]
+    json: bool,
+    /// Write a page with all of it to this file.
+    #[arg(long, value_name = "FILE.html")]
+    html: Option<PathBuf>,
+}
+
+/// Shapes and their layers, the largest first. The last is taken where none fits.
+const MODELS: [(&str, Option<u32>); 4] =
+    [("glm-5", Some(7)), ("glm-4.7-flash", None), ("llama-3-8b", None), ("llama-3-8b", Some(4))];
+
+/// Bytes of a card that are left for cache, values and the driver.
+const ROOM: u64 = 2 << 30;
+
+/// A rung as a command line of `bench`.
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    bench: super::Args,
+}
+
+/// A shape and how many cards could share it.
+struct Model {
+    name: String,
+    layers: Option<u32>,
+    recipe: String,
+    header: Header,
+}
+
+impl Model {
+    fn of(args: &Args, name: &str, layers: Option<u32>) -> anyhow::Result<Model> {
+        let mut preset = Preset::find(name)?;
+        if let Some(layers) = layers {
+            preset.set_layers(layers)?;
+        }
+        let header = preset.header(Recipe::find(&args.recipe)?, Options::default())?;
+        Ok(Model { name: name.to_owned(), layers, recipe: args.recipe.clone(), header })
+    }
+
+    /// The one that was asked for, or the largest that so many free bytes hold.
+    fn chosen(args: &Args, free: u64) -> anyhow::Result<Model> {
+        if let Some(name) = &args.dummy {
+            return Model::of(args, name, args.layers);
+        }
+        let [rest @ .., (last, few)] = MODELS;
+        for (name, layers) in rest {
+            let model = Model::of(args, name, layers)?;
+            if model.header.bytes() + ROOM <= free {
+                return Ok(model);
+            }
+        }
+        Model::of(args, last, few)
+    }
+
+    /// The most ranks that it can be cut over, of so many.
+    fn ranks(&self, cards: usize) -> anyhow::Result<usize> {
+        let legal = legal_ranks(&arch::describe(&self.header.hyper), &|name| self.header.tensor(name))?;
+        Ok(legal.into_iter().filter(|n| *n <= cards).max().unwrap_or(1))
+    }
+
+    fn title(&self) -> String {
+        let layers = self.layers.map_or(String::new(), |n| format!(", {n} layers"));
+        format!("{}{layers}, {}", self.name, self.recipe)
+    }
+
+    /// The words of a rung's command line.
+    fn words(&self, depth: u32, cards: &[usize], eager: bool) -> Vec<String> {
+        let list: Vec<String> = cards.iter().map(usize::to_string).collect();
+        let mut words = vec!["bench".to_owned()];
+        let mut say = |flag: &str, value: &str| words.extend([flag.to_owned(), value.to_owned()]);
+        say("--dummy", &self.name);
+        if let Some(layers) = self.layers {
+            say("--layers", &layers.to_string());
+        }
+        say("--recipe", &self.recipe);
+        say("--device", &format!("cuda:{}", list.join(",")));
+        say("--tp", &cards.len().to_string());
+        say("-p", "1");
+        say("--depth", &depth.to_string());
+        words.push("--per-kernel".to_owned());
+        words.extend(eager.then(|| "--enforce-eager".to_owned()));
+        words
+    }
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    let looked = doctor::look();
+    let usable = looked.usable();
+    let free = usable.iter().map(|(_, free)| *free).min().unwrap_or(0);
+    let model = Model::chosen(args, free)?;
+    let cards: Vec<usize> = usable.iter().map(|(index, _)| *index).collect();
+    let card = cards.first().map(|first| Card::measured(*first)).transpose()?;
+    let ladder = Ladder { args, model: &model, looked: &looked, card: card.as_ref(), cards: &cards };
+    let rungs = ladder.rungs()?;
+    let report = Report { model: model.title(), card: card.as_ref(), looked: &looked, rungs };
+    if let Some(path) = &args.html {
+        std::fs::write(path, report.page()).with_context(|| path.display().to_string())?;
+    }
+    let mut out = std::io::stdout();
+    if args.json {
+        return Ok(writeln!(out, "{:#}", report.json())?);
+    }
+    Ok(write!(out, "{}", report.told())?)
+}
+
+/// What the rungs are measured with.
+struct Ladder<'a> {
+    args: &'a Args,
+    model: &'a Model,
+    looked: &'a Looked,
+    card: Option<&'a Card>,
+    cards: &'a [usize],
+}
+
+impl Ladder<'_> {
+    fn rungs(&self) -> anyhow::Result<Vec<Rung>> {
+        let most = self.model.ranks(self.cards.len())?;
+        let several = &self.cards[..if most > 1 { most } else { 0 }];
+        let one = &self.cards[..self.cards.len().min(1)];
+        let unlike = match nccl::find() {
+            Ok(path) => format!("{} is there, but this version does not sum by it", path.display()),
+            Err(why) => why,
+        };
+        let by_nccl = || if several.is_empty() { self.too_few() } else { unlike.clone() };
+        Ok(vec![
+            self.rung("one GPU, launched one by one", one, true),
+            self.rung("one GPU, recorded", one, false),
+            Rung { name: "several GPUs, sums of NCCL, launched one by one", outcome: Err(by_nccl()) },
+            Rung { name: "several GPUs, sums of NCCL, recorded", outcome: Err(by_nccl()) },
+            self.rung("several GPUs, own sums, launched one by one", several, true),
+            self.rung("several GPUs, own sums, recorded", several, false),
+        ])
+    }
+
+    /// Why there is nothing over several cards.
+    fn too_few(&self) -> String {
+        match self.cards.len() {
+            0 => self.looked.obstacle(),
+            1 => "there is one GPU, and sums take two".into(),
+            n => format!("the model can't be cut over {n} GPUs or fewer"),
+        }
+    }
+
+    fn rung(&self, name: &'static str, cards: &[usize], eager: bool) -> Rung {
+        let outcome = match (cards, self.card) {
+            ([], _) | (_, None) => Err(self.too_few()),
+            (cards, Some(card)) => self.measured(cards, eager, card).map_err(|e| format!("{e:#}")),
+        };
+        Rung { name, outcome }
+    }
+
+    fn measured(&self, cards: &[usize], eager: bool, card: &Card) -> anyhow::Result<Measured> {
+        let words = self.model.words(self.args.depth, cards, eager);
+        let command = format!("shardwright {}", words.join(" "));
+        log::info!("{command}");
+        let bench = Line::try_parse_from(words)?.bench;
+        let local: &LocalArgs = &bench.local;
+        let how = How { repetitions: self.args.repetitions, ..bench.how };
+        let planned = local::planned(local, &bench.model)?;
+        let step = local::step(local, &bench.model, &how)?;
+        let sum = if cards.len() > 1 { self.looked.sum(cards) } else { None };
+        Ok(Measured {
+            command,
+            cards: cards.len(),
+            wall: step.wall,
+            gaps: step.gaps(),
+            bytes: planned.bytes,
+            planned: planned.bytes as f64 / card.speed + sum.unwrap_or(0.0) * planned.sums as f64,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Parser)]
+    struct Alone {
+        #[command(flatten)]
+        ladder: Args,
+    }
+
+    #[test]
+    fn rungs_are_commands_that_anybody_can_give() {
+        for flags in [vec![], vec!["--dummy", "glm-5", "--layers", "5"]] {
+            let args = Alone::parse_from([vec!["ladder"], flags].concat()).ladder;
+            let model = Model::chosen(&args, 200 << 30).unwrap();
+            assert_eq!(model.name, "glm-5");
+            for (cards, eager) in [(vec![0], true), (vec![1, 3], false)] {
+                let words = model.words(7, &cards, eager);
+                assert_eq!(words.contains(&"--enforce-eager".to_owned()), eager);
+                let bench = Line::try_parse_from(words).unwrap().bench;
+                let planned = local::planned(&bench.local, &bench.model).unwrap();
+                assert!(planned.bytes > 1 << 30 && planned.sums > 0, "{}", planned.bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn the_model_is_one_that_fits() {
+        let args = Alone::parse_from(["ladder"]).ladder;
+        let name = |gigabytes: u64| Model::chosen(&args, gigabytes << 30).unwrap().title();
+        assert_eq!(name(140), "glm-5, 7 layers, ud-q4_k_xl");
+        assert_eq!(name(12), "llama-3-8b, ud-q4_k_xl");
+        assert_eq!(name(0), "llama-3-8b, 4 layers, ud-q4_k_xl");
+        let ranks = |cards| Model::chosen(&args, 0).unwrap().ranks(cards).unwrap();
+        assert_eq!([0, 1, 2, 3, 8].map(ranks).map(|n| n > 1), [false, false, true, true, true]);
+    }
+}
