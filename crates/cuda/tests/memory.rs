@@ -54,7 +54,7 @@ fn opened(name: &str, ranks: usize, devices: usize) -> (CudaExecutor, Vec<Taken>
     let file = Arc::new(Reader::open(&files(name)[0]).unwrap());
     let trunk = described(&file, PLAIN.options).0;
     let plans = plan(&trunk, &|n| file.tensor(n), ranks).unwrap();
-    let options = CudaOptions { dummy: true, tiles: vec![1, 4, 8], recorded: vec![1, 2], ..fast() };
+    let options = CudaOptions { dummy: true, tiles: vec![1, 4, 8, 64], recorded: vec![1, 2, 12], ..fast() };
     let needs = plans.chunks(ranks / devices).map(|plans| Needs::of(plans, &options).unwrap()).collect();
     let taken: Vec<Taken> = (0..devices).map(|_| Taken::default()).collect();
     let blank = |taken: &Taken| Box::new(Blank::new(taken.clone())) as Box<dyn Device>;
@@ -104,8 +104,14 @@ fn kernels_do_not_know_the_context() {
 
 fn batches() -> Vec<StepBatch> {
     // replayed, and launched one by one; with and without answers
-    let rows = [(1, Want::Candidates), (2, Want::Nothing), (5, Want::Nothing), (5, Want::Candidates)];
-    rows.map(|(rows, want)| step_of(&[(&[1, 2, 3, 4, 5][..rows], 0, &TABLE)], want)).to_vec()
+    let rows = [
+        (1, Want::Candidates),
+        (2, Want::Nothing),
+        (5, Want::Nothing),
+        (5, Want::Candidates),
+        (20, Want::Nothing),
+    ];
+    rows.map(|(rows, want)| step_of(&[(&[1, 2, 3, 4, 5].repeat(4)[..rows], 0, &TABLE)], want)).to_vec()
 }
 
 #[test]
