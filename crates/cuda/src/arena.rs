@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use shardwright_model::exec::BLOCK;
 use shardwright_model::plan::{Place, RankPlan};
 
-use crate::device::{Device, Kernel, Launch, Recording};
+use crate::device::{Device, Launch, Recording};
 use crate::exchange::Exchange;
 use crate::load::Loader;
 use crate::profile::{self, Profile, Reads, Timed};
@@ -44,10 +44,15 @@ impl Shared {
 
     /// Room for the scratch memory of some programs.
     pub(crate) fn make_room(&mut self, device: &mut dyn Device, programs: &[&Program]) -> Result<()> {
+        let mut most = BTreeMap::new();
         for (what, bytes) in programs.iter().flat_map(|p| &p.scratch) {
-            let (size, address) = self.scratch.entry(*what).or_default();
-            if *size < *bytes {
-                (*size, *address) = (*bytes, device.alloc(*bytes)?);
+            let size: &mut usize = most.entry(*what).or_default();
+            *size = *bytes.max(size);
+        }
+        for (what, bytes) in most {
+            let (size, address) = self.scratch.entry(what).or_default();
+            if *size < bytes {
+                (*size, *address) = (bytes, device.alloc(bytes)?);
             }
         }
         Ok(())
@@ -100,8 +105,8 @@ impl Arena {
 /// A program whose arguments have addresses.
 #[derive(Debug)]
 pub(crate) struct Bound {
-    /// The stem of its source, the call, the kernel, the addresses.
-    calls: Vec<(&'static str, Call, Kernel, Vec<u64>)>,
+    /// In order, each with the stem of its source and the axes of its grid, of which a step's rows decide.
+    calls: Vec<(&'static str, Call, Launch)>,
     pub(crate) ends: Vec<usize>,
     /// By the rows of the step that was recorded.
     recordings: BTreeMap<u32, Recording>,
@@ -124,15 +129,16 @@ impl Bound {
         let calls = program.calls.into_iter().map(|call| {
             let args = call.args.iter().map(|slot| binder.address(slot)).collect::<Result<_>>()?;
             let (stem, kernel) = (program.units[call.unit].stem, kernels[call.unit]);
-            Ok((stem, call, kernel, args))
+            let (block, shared) = (call.block, call.shared);
+            Ok((stem, call, Launch { kernel, grid: [0; 3], block, shared, args }))
         });
         Ok(Bound { calls: calls.collect::<Result<_>>()?, ends: program.ends, recordings: BTreeMap::new() })
     }
 
-    fn launch(&self, at: usize, rows: u32) -> Launch {
-        let (_, call, kernel, args) = &self.calls[at];
-        let (grid, block, shared) = (call.blocks(rows), call.block, call.shared);
-        Launch { kernel: *kernel, grid, block, shared, args: args.clone() }
+    fn launch(&mut self, at: usize, rows: u32) -> &Launch {
+        let (_, call, launch) = &mut self.calls[at];
+        launch.grid = call.blocks(rows);
+        launch
     }
 
     /// Records the whole step of `rows` rows.
@@ -143,13 +149,13 @@ impl Bound {
     }
 
     /// The whole step of `rows` rows.
-    fn launches(&self, rows: u32) -> Vec<Launch> {
-        (0..self.calls.len()).map(|at| self.launch(at, rows)).collect()
+    fn launches(&mut self, rows: u32) -> Vec<Launch> {
+        (0..self.calls.len()).map(|at| self.launch(at, rows).clone()).collect()
     }
 
     /// Replays the whole step so many times, and tells what each launch takes and reads.
     pub(crate) fn profile(
-        &self,
+        &mut self,
         device: &mut dyn Device,
         rows: u32,
         replays: usize,
@@ -164,17 +170,17 @@ impl Bound {
     }
 
     /// Runs the whole step. A recording of more rows does too: a kernel's blocks look how many rows there are.
-    pub(crate) fn run(&self, device: &mut dyn Device, rows: u32, recorded: bool) -> Result<()> {
+    pub(crate) fn run(&mut self, device: &mut dyn Device, rows: u32, recorded: bool) -> Result<()> {
         match self.recordings.range(rows..).next().filter(|_| recorded) {
             Some((_, recording)) => device.replay(*recording),
-            None => (0..self.calls.len()).try_for_each(|at| device.launch(&self.launch(at, rows))),
+            None => (0..self.calls.len()).try_for_each(|at| device.launch(self.launch(at, rows))),
         }
     }
 
     /// Runs one op.
-    pub(crate) fn run_op(&self, device: &mut dyn Device, op: usize, rows: u32) -> Result<()> {
+    pub(crate) fn run_op(&mut self, device: &mut dyn Device, op: usize, rows: u32) -> Result<()> {
         let first = op.checked_sub(1).map_or(0, |before| self.ends[before]);
-        (first..self.ends[op]).try_for_each(|at| device.launch(&self.launch(at, rows)))
+        (first..self.ends[op]).try_for_each(|at| device.launch(self.launch(at, rows)))
     }
 }
 

@@ -71,6 +71,14 @@ pub trait Device: Send {
     /// If the device is broken, which may be the first sign of a launch that went wrong.
     fn download(&mut self, from: u64, out: &mut [u8]) -> Result<()>;
 
+    /// Is it still there? Asked while there are no steps.
+    ///
+    /// # Errors
+    /// If it is broken.
+    fn check(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// Makes kernels ready.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use shardwright_gguf::Reader;
 use shardwright_model::exec::*;
@@ -20,6 +20,9 @@ use crate::profile::Profile;
 use crate::step::StepLayout;
 use crate::worker::{Answer, Part, Shown, Task, Worker};
 use crate::{Error, Result, start};
+
+/// Devices are asked no more often whether they are still there: the engine wants to know in every step.
+const PULSE: Duration = Duration::from_millis(500);
 
 /// Sizes and choices of an executor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,8 +109,19 @@ pub struct CudaExecutor {
     draft: Option<Model>,
     limits: Limits,
     layout: StepLayout,
+    last: Last,
+    /// When the devices were last asked whether they are there.
+    asked: Instant,
     /// Why nothing more can be run.
     broken: Option<String>,
+}
+
+/// The last step, the rows that wanted an answer, and what they got: its memory serves the next one.
+#[derive(Default)]
+struct Last {
+    task: Arc<Task>,
+    wanted: Vec<usize>,
+    answers: Vec<Answer>,
 }
 
 /// Who does the work.
@@ -235,9 +249,18 @@ impl CudaExecutor {
         };
         let [Some(trunk), draft] = models else { return Err(Error::Zero("description")) };
         let layout = StepLayout::new(options.rows, options.context);
-        let mut exec = CudaExecutor { devices, trunk, draft, limits, layout, broken: None };
+        let mut exec = CudaExecutor {
+            devices,
+            trunk,
+            draft,
+            limits,
+            layout,
+            last: Last::default(),
+            asked: Instant::now(),
+            broken: None,
+        };
         for watched in [false, true].into_iter().take(1 + usize::from(watched)) {
-            let mut run = |batch: &StepBatch, form| exec.run(batch, None, form);
+            let mut run = |batch: &StepBatch, form| exec.run(batch, None, form, 0);
             start::check(&limits, &options.recorded, kept, watched, &mut run)?;
         }
         match &mut exec.devices {
@@ -258,13 +281,10 @@ impl CudaExecutor {
         replays: usize,
     ) -> std::result::Result<(StepOutput, Profile), ExecError> {
         self.ready(batch)?;
-        let wanted = wanted(batch, false);
-        let task = Task { replays, ..self.task(batch, &wanted, Form { recorded: true, watched: false }) };
-        let model = self.draft.as_ref().filter(|_| batch.hidden.is_some()).unwrap_or(&self.trunk);
-        let profiled = self.devices.run(task, model, None).and_then(|mut answers| {
-            let profile = answers.first_mut().and_then(|answer| answer.profile.take());
-            let profile = profile.ok_or(Error::Zero("replay"))?;
-            Ok((answered(model, batch, &wanted, answers, false)?, profile))
+        let run = self.run(batch, None, Form { recorded: true, watched: false }, replays);
+        let profiled = run.and_then(|out| {
+            let profile = self.last.answers.first_mut().and_then(|answer| answer.profile.take());
+            Ok((out, profile.ok_or(Error::Zero("replay"))?))
         });
         profiled.map_err(|e| self.failed(&e))
     }
@@ -289,40 +309,51 @@ impl CudaExecutor {
         ExecError(why)
     }
 
-    fn run(&mut self, batch: &StepBatch, probe: Option<&mut dyn Probe>, form: Form) -> Result<StepOutput> {
-        let wanted = wanted(batch, probe.is_some());
-        let task = self.task(batch, &wanted, form);
+    /// Runs a step; `replays` times, if what its launches take is asked.
+    fn run(
+        &mut self,
+        batch: &StepBatch,
+        probe: Option<&mut dyn Probe>,
+        form: Form,
+        replays: usize,
+    ) -> Result<StepOutput> {
+        let task = self.task(batch, probe.is_some(), form, replays);
         let model = self.draft.as_ref().filter(|_| batch.hidden.is_some()).unwrap_or(&self.trunk);
-        let answers = self.devices.run(task, model, probe)?;
-        answered(model, batch, &wanted, answers, form.watched)
+        self.devices.run(&task, model, probe, &mut self.last.answers)?;
+        self.last.task = task;
+        answered(model, batch, &self.last.wanted, &mut self.last.answers, form.watched)
     }
 
-    fn task(&self, batch: &StepBatch, wanted: &[usize], form: Form) -> Task {
-        let wants = |want| wanted.iter().any(|i| batch.wants[*i] == want);
-        let mut words = vec![];
-        self.layout.write(batch, wanted, &mut words);
-        Task {
-            words,
-            hidden: batch.hidden.clone(),
-            rows: batch.rows(),
-            wanted: wanted.len(),
-            last: batch.positions.iter().max().map_or(0, |last| *last as usize),
-            form,
-            logits: wants(Want::Logits),
-            want_hidden: batch.want_hidden,
-            replays: 0,
+    /// The step as devices take it, in the memory of the last one if nobody has that any more; `all`: every row is to be answered.
+    fn task(&mut self, batch: &StepBatch, all: bool, form: Form, replays: usize) -> Arc<Task> {
+        let asked = |i: &usize| all || batch.wants[*i] != Want::Nothing;
+        self.last.wanted.clear();
+        self.last.wanted.extend((0..batch.rows()).filter(asked));
+        let mut shared = std::mem::take(&mut self.last.task);
+        if Arc::get_mut(&mut shared).is_none() {
+            shared = Arc::default();
         }
+        if let Some(task) = Arc::get_mut(&mut shared) {
+            self.layout.write(batch, &self.last.wanted, &mut task.words);
+            task.hidden.clone_from(&batch.hidden);
+            (task.rows, task.wanted) = (batch.rows(), self.last.wanted.len());
+            task.last = batch.positions.iter().max().map_or(0, |last| *last as usize);
+            task.logits = self.last.wanted.iter().any(|i| batch.wants[*i] == Want::Logits);
+            (task.form, task.want_hidden, task.replays) = (form, batch.want_hidden, replays);
+        }
+        shared
     }
-}
-
-/// The rows that want an answer, or all of them.
-fn wanted(batch: &StepBatch, all: bool) -> Vec<usize> {
-    (0..batch.rows()).filter(|i| all || batch.wants[*i] != Want::Nothing).collect()
 }
 
 impl Devices {
     /// What each of them answers; `probe` sees every value of a step that is run op by op.
-    fn run(&mut self, task: Task, model: &Model, probe: Option<&mut dyn Probe>) -> Result<Vec<Answer>> {
+    fn run(
+        &mut self,
+        task: &Arc<Task>,
+        model: &Model,
+        probe: Option<&mut dyn Probe>,
+        answers: &mut Vec<Answer>,
+    ) -> Result<()> {
         let mut show = probe.map(|probe| {
             move |shown: Shown| {
                 model.show(shown, probe);
@@ -331,8 +362,14 @@ impl Devices {
         });
         let show = show.as_mut().map(|show| show as &mut dyn FnMut(Shown) -> Result<()>);
         match self {
-            Devices::One(worker) => Ok(vec![worker.run(&task, show)?]),
-            Devices::Many(group) => group.run(task, show),
+            Devices::One(worker) => {
+                answers.resize_with(1, Answer::default);
+                worker.run(task, show, &mut answers[0])
+            }
+            Devices::Many(group) => {
+                *answers = group.run(task, show)?;
+                Ok(())
+            }
         }
     }
 }
@@ -355,31 +392,32 @@ fn answered(
     model: &Model,
     batch: &StepBatch,
     wanted: &[usize],
-    mut answers: Vec<Answer>,
+    answers: &mut [Answer],
     watched: bool,
 ) -> Result<StepOutput> {
     if watched {
-        let hashes: Vec<Vec<u64>> = answers.iter().flat_map(|a| a.told.hashes.iter().cloned()).collect();
+        let hashes: Vec<Vec<u64>> = answers.iter().flat_map(|a| a.told.hashes()).collect();
         model.watch.compare(&hashes)?;
     }
     let mut rows = vec![RowOutput::Nothing; batch.rows()];
     for (i, row) in rows.iter_mut().enumerate() {
         // numbers of ops are positive, what is not spoiled has the largest
-        let first = answers.iter().map(|a| a.told.spoiled[i]).min();
+        let first = answers.iter().map(|a| a.told.spoiled()[i]).min();
         let op = first.and_then(|op| usize::try_from(op).ok());
         if let Some(at) = op.and_then(|op| model.spoiled(op)) {
             *row = RowOutput::NonFinite { at: at.to_owned() };
         }
     }
-    let found: Vec<Vec<Found>> = answers.iter().flat_map(|a| a.found.iter().cloned()).collect();
     let parts: Vec<Part> = answers.iter_mut().flat_map(|a| std::mem::take(&mut a.logits)).collect();
     let logits = if parts.is_empty() { vec![] } else { model.whole(model.last(), wanted.len(), parts) };
     let vocab = model.description.values[model.last()].width;
+    let mut best: Vec<Found> = vec![];
     for (n, i) in wanted.iter().enumerate() {
         if rows[*i] != RowOutput::Nothing {
             continue;
         }
-        let best: Vec<Found> = found.iter().map(|rank| rank[n]).collect();
+        best.clear();
+        best.extend(answers.iter().flat_map(|a| &a.found).map(|rank| rank[n]));
         rows[*i] = match (batch.wants[*i], merged(&best)) {
             (Want::Nothing, _) => RowOutput::Nothing,
             (_, None) => RowOutput::NonFinite { at: model.paths[model.last()].clone() },
@@ -387,13 +425,32 @@ fn answered(
             (Want::Logits, Some(_)) => RowOutput::Logits(logits[n * vocab..][..vocab].to_vec()),
         };
     }
-    let hidden = answers.into_iter().next().map_or(vec![], |a| a.hidden);
+    let hidden = answers.first_mut().map_or(vec![], |a| std::mem::take(&mut a.hidden));
     Ok(StepOutput { rows, hidden })
 }
 
 impl Executor for CudaExecutor {
     fn limits(&self) -> Limits {
         self.limits
+    }
+
+    fn check(&mut self) -> std::result::Result<(), ExecError> {
+        if let Some(why) = &self.broken {
+            return Err(ExecError(why.clone()));
+        }
+        if self.asked.elapsed() < PULSE {
+            return Ok(());
+        }
+        self.asked = Instant::now();
+        let there = match &mut self.devices {
+            Devices::One(worker) => worker.check(),
+            Devices::Many(group) => group.check(),
+        };
+        there.map_err(|e| {
+            let why = format!("a GPU does not answer: {e}");
+            self.broken = Some(why.clone());
+            ExecError(why)
+        })
     }
 
     fn step_probed(
@@ -404,6 +461,6 @@ impl Executor for CudaExecutor {
         self.ready(batch)?;
         let model = self.draft.as_mut().filter(|_| batch.hidden.is_some()).unwrap_or(&mut self.trunk);
         let form = Form { recorded: true, watched: probe.is_none() && model.watch.begin() };
-        self.run(batch, probe, form).map_err(|e| self.failed(&e))
+        self.run(batch, probe, form, 0).map_err(|e| self.failed(&e))
     }
 }

@@ -68,12 +68,12 @@ pub fn units() -> Result<BTreeSet<Unit>> {
             units.extend(program(preset, layers, *ranks, *choices)?.units);
         }
     }
-    let sizes = |stem| Unit::new(stem).int("MAX_ROWS", 64).int("TABLE", 2048);
+    let sizes = |stem| Unit::new(stem).int("MAX_ROWS", 64);
     for quant in QuantType::ALL.iter().copied().filter(|q| q.is_weight()) {
         let bytes = quant.row_bytes(2048).unwrap_or_default();
         let matrix = measure::Matrix { quant, cols: 2048, outs: 4096 };
         for (tile, fast) in [(1, true), (8, true), (8, false)] {
-            units.insert(matrix.unit(tile, fast)?.0.int("MAX_ROWS", 64).int("TABLE", 2048));
+            units.insert(matrix.unit(tile, fast)?.0.int("MAX_ROWS", 64));
         }
         let embed = sizes("embed").quant(quant).int("ROW_BYTES", bytes).int("WIDTH", 2048);
         units.insert(embed.int("ROWS", 1000).int("FIRST", 0));
@@ -114,7 +114,7 @@ pub fn units() -> Result<BTreeSet<Unit>> {
 fn many_rows() -> impl Iterator<Item = Unit> {
     let quantized = QuantType::ALL.iter().copied().filter(|q| q.is_weight() && q.group().is_some());
     quantized.map(|quant| {
-        let mut unit = Unit::new("matmul").int("MAX_ROWS", 64).int("TABLE", 2048).int("TILE", TILE);
+        let mut unit = Unit::new("matmul").int("MAX_ROWS", 64).int("TILE", TILE);
         let kind = unit.decoder(quant, quant.row_bytes(2048).unwrap_or_default(), 2048);
         let unit = unit.int("PART0", format!("{kind}, {kind}, 4096, GATED, 1")).int("END0", 64);
         unit.int("PARTS", 1).int("HEADS", 1).int("ANSWER", 0)

@@ -44,6 +44,8 @@ enum Order {
     Meet(Vec<u64>),
     /// All have loaded.
     Started,
+    /// Say whether the device is still there.
+    Check,
     Step(Arc<Task>),
     /// Op by op, with every value.
     Show(Arc<Task>, SyncSender<Shown>),
@@ -138,13 +140,18 @@ impl Group {
         self.order(|| Order::Started);
     }
 
+    /// Is everybody still there?
+    pub(crate) fn check(&self) -> Result<()> {
+        self.order(|| Order::Check);
+        self.answers(self.patience).map(drop)
+    }
+
     /// Runs a step on all; `show` gets the values of one that is run op by op, with the parts of all ranks.
     pub(crate) fn run(
         &mut self,
-        task: Task,
+        task: &Arc<Task>,
         show: Option<&mut dyn FnMut(Shown) -> Result<()>>,
     ) -> Result<Vec<Answer>> {
-        let task = Arc::new(task);
         let patience = self.patience.saturating_mul(1 + task.replays as u32);
         match show {
             None => self.order(|| Order::Step(task.clone())),
@@ -267,13 +274,15 @@ impl Seat {
         let worker = worker.insert(loaded);
         self.say(Event::Ready);
         while let Ok(order) = self.todo.recv() {
-            let answer = match order {
+            let mut answer = Box::<Answer>::default();
+            match order {
                 Order::Meet(_) => continue,
+                Order::Check => worker.check()?,
                 Order::Started => {
                     worker.started()?;
                     continue;
                 }
-                Order::Step(task) => worker.run(&task, None)?,
+                Order::Step(task) => worker.run(&task, None, &mut answer)?,
                 Order::Show(task, values) => {
                     // who looked has gone because of another rank
                     let gone = |_| Error::Late {
@@ -282,10 +291,10 @@ impl Seat {
                         path: "a value to show".into(),
                         missing: vec![],
                     };
-                    worker.run(&task, Some(&mut |shown| values.send(shown).map_err(gone)))?
+                    worker.run(&task, Some(&mut |shown| values.send(shown).map_err(gone)), &mut answer)?
                 }
-            };
-            self.say(Event::Done(Box::new(answer)));
+            }
+            self.say(Event::Done(answer));
         }
         Ok(())
     }

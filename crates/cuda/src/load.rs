@@ -15,7 +15,7 @@ use crate::unit::Unit;
 use crate::{Error, Result};
 
 /// Kernels may read so many bytes past the last row.
-const MARGIN: usize = 64;
+pub(crate) const MARGIN: usize = 64;
 
 /// About so many blocks of a dummy weight differ.
 const TILE_BLOCKS: usize = 4096;

@@ -213,8 +213,7 @@ impl<'a> Lower<'a> {
 
     /// A kernel of this step.
     pub(crate) fn unit(&self, stem: &'static str) -> Unit {
-        let StepLayout { rows, table } = self.choices.layout;
-        Unit::new(stem).int("MAX_ROWS", rows).int("TABLE", table)
+        Unit::new(stem).int("MAX_ROWS", self.rows())
     }
 
     /// A call, unless it has nothing to do.

@@ -18,7 +18,7 @@ use crate::worker::{Part, Shown};
 use crate::{Error, Result};
 
 /// How a step is run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Form {
     /// From a recording, where there is one?
     pub(crate) recorded: bool,
@@ -68,14 +68,14 @@ impl Machine {
     }
 
     /// Runs a step of so many rows, whose largest position is `last`.
-    pub(crate) fn run(&self, device: &mut dyn Device, step: [usize; 2], form: Form) -> Result<()> {
-        let programs = if form.watched { &self.watched } else { &self.plain };
-        self.program(programs, step)?.run(device, step[0] as u32, form.recorded)
+    pub(crate) fn run(&mut self, device: &mut dyn Device, step: [usize; 2], form: Form) -> Result<()> {
+        let programs = if form.watched { &mut self.watched } else { &mut self.plain };
+        program(programs, self.kept, step)?.run(device, step[0] as u32, form.recorded)
     }
 
     /// Runs the same step so many times, and tells what each of its launches takes and reads.
     pub(crate) fn profile(
-        &self,
+        &mut self,
         device: &mut dyn Device,
         [rows, last]: [usize; 2],
         replays: usize,
@@ -83,17 +83,7 @@ impl Machine {
         let element = if self.single.fast { 2 } else { 4 };
         let (description, plans) = (&self.description, &self.plans);
         let reads = Reads { description, plans, last: last as u64, element };
-        self.program(&self.plain, [rows, last])?.profile(device, rows as u32, replays, &reads)
-    }
-
-    fn program<'a>(
-        &self,
-        programs: &'a [(usize, Tier, Bound)],
-        [rows, last]: [usize; 2],
-    ) -> Result<&'a Bound> {
-        let tier = if last < self.kept { Tier::Short } else { Tier::Long };
-        let at = fitting(programs, rows, tier).ok_or(Error::Zero("tile"))?;
-        Ok(&programs[at].2)
+        program(&mut self.plain, self.kept, [rows, last])?.profile(device, rows as u32, replays, &reads)
     }
 
     /// Runs a step op by op and shows what each makes; logits have rows only for those wanted.
@@ -109,9 +99,8 @@ impl Machine {
             shared.make_room(device, &[&program])?;
             self.unfused = Some(Bound::new(device, program, shared, &self.arena)?);
         }
-        let Some(program) = &self.unfused else { return Ok(()) };
         for (at, op) in self.description.ops.iter().enumerate() {
-            program.run_op(device, at, rows as u32)?;
+            self.unfused.as_mut().map_or(Ok(()), |program| program.run_op(device, at, rows as u32))?;
             let rows = if at + 1 == self.description.ops.len() { wanted } else { rows };
             for j in 0..op.outputs.len() {
                 show(Shown { at: [at, j], rows, parts: self.parts(device, rows, [at, j])? })?;
@@ -146,14 +135,13 @@ impl Machine {
         device: &mut dyn Device,
         shared: &Shared,
         wanted: usize,
-    ) -> Result<Vec<Vec<Found>>> {
-        let ranks = 0..self.plans.len();
-        let found = ranks.map(|rank| {
-            let mut found = vec![Found::zeroed(); wanted];
-            device.download(shared.scratch(Scratch::Found(rank)), bytemuck::cast_slice_mut(&mut found))?;
-            Ok(found)
-        });
-        found.collect()
+        out: &mut Vec<Vec<Found>>,
+    ) -> Result<()> {
+        out.resize_with(self.plans.len(), Vec::new);
+        out.iter_mut().enumerate().try_for_each(|(rank, found)| {
+            found.resize(wanted, Found::zeroed());
+            device.download(shared.scratch(Scratch::Found(rank)), bytemuck::cast_slice_mut(found))
+        })
     }
 
     /// The stream after the final norm.
@@ -194,8 +182,19 @@ fn programs(
     Ok(programs)
 }
 
+/// The program that runs a step of so many rows, whose largest position is `last`; up to `kept` it is of the short tier.
+fn program(
+    programs: &mut [(usize, Tier, Bound)],
+    kept: usize,
+    [rows, last]: [usize; 2],
+) -> Result<&mut Bound> {
+    let tier = if last < kept { Tier::Short } else { Tier::Long };
+    let at = fitting(programs, rows, tier).ok_or(Error::Zero("tile"))?;
+    Ok(&mut programs[at].2)
+}
+
 /// Which program runs a step of so many rows.
-fn fitting(programs: &[(usize, Tier, Bound)], rows: usize, tier: Tier) -> Option<usize> {
+pub(crate) fn fitting<P>(programs: &[(usize, Tier, P)], rows: usize, tier: Tier) -> Option<usize> {
     let of_tier = || programs.iter().enumerate().filter(|(_, (_, of, _))| *of == tier);
     let found = of_tier().find(|(_, (tile, ..))| rows <= *tile).or(of_tier().next_back());
     found.map(|(at, _)| at)

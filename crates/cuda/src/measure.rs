@@ -141,7 +141,7 @@ impl Measure<'_> {
             return Err(Error::Plan(format!("{rows} rows times {m:?} in {} bytes", self.bytes)));
         }
         let (unit, blocks) = m.unit(rows, true)?;
-        let kernel = self.device.load(&[unit.int("MAX_ROWS", ROWS).int("TABLE", 1)])?[0];
+        let kernel = self.device.load(&[unit.int("MAX_ROWS", ROWS)])?[0];
         let [x, s] = self.activations;
         let launch = |n: usize| {
             // where `linear.cu` has them: the step, rows plain and rounded, weights, and the first output

@@ -22,6 +22,13 @@ const NVRTC: Wanted = Wanted {
     cure: "`pip install nvidia-cuda-nvrtc` brings it",
 };
 
+/// What the compiler is told, besides the architecture: all of it that the code depends on.
+pub(crate) const OPTIONS: &[&str] = &[
+    "--std=c++17",
+    // into the log; the code stays the same
+    "--ptxas-options=-v",
+];
+
 /// Architectures for which there is code that runs on just them, with all they can do.
 const SPECIFIC: &[u32] = &[90, 100, 103, 120, 121];
 
@@ -101,7 +108,7 @@ impl Nvrtc {
         let own = major * 10 + minor;
         let runs = |a: &&u32| **a / 10 == major && **a <= own;
         match self.architectures.iter().filter(runs).max() {
-            Some(a) if *a == own && SPECIFIC.contains(a) => Ok(format!("sm_{a}a")),
+            Some(a) if *a == own => Ok(own_architecture((major, minor))),
             Some(a) => Ok(format!("sm_{a}")),
             None => Err(Error::Compiler(format!(
                 "{self} has no code for compute capability {major}.{minor}; for a new GPU a newer one may, for an old one an older"
@@ -122,16 +129,11 @@ impl Nvrtc {
         })
     }
 
-    /// What the compiler is told.
-    pub(crate) fn options(&self, architecture: &str) -> Vec<String> {
-        let mut options = vec![
-            format!("--gpu-architecture={architecture}"),
-            "--std=c++17".into(),
-            // into the log; the code stays the same
-            "--ptxas-options=-v".into(),
-        ];
+    fn options(&self, architecture: &str) -> Vec<CString> {
+        let mut options = vec![c_string(&format!("--gpu-architecture={architecture}"))];
+        options.extend(OPTIONS.iter().map(|o| c_string(o)));
         if self.version >= FIRST_WITH_CACHE {
-            options.push("--no-cache".into());
+            options.push(c_string("--no-cache"));
         }
         options
     }
@@ -140,7 +142,7 @@ impl Nvrtc {
     fn compile_text(&self, text: &str, name: &str, architecture: &str) -> Result<Compiled, String> {
         let api = &self.api;
         let program = Program::new(api, text, &format!("{name}.cu"))?;
-        let options: Vec<CString> = self.options(architecture).iter().map(|o| c_string(o)).collect();
+        let options = self.options(architecture);
         let options: Vec<*const c_char> = options.iter().map(|o| o.as_ptr()).collect();
         // SAFETY: the program is alive; there are as many options as is said, and they outlive the call.
         let result = unsafe { (api.compile)(program.handle, options.len() as c_int, options.as_ptr()) };
@@ -159,6 +161,12 @@ impl fmt::Display for Nvrtc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "NVRTC {}.{} ({})", self.version.0, self.version.1, self.path.display())
     }
+}
+
+/// The architecture of a GPU of this compute capability.
+pub(crate) fn own_architecture((major, minor): (u32, u32)) -> String {
+    let own = major * 10 + minor;
+    format!("sm_{own}{}", if SPECIFIC.contains(&own) { "a" } else { "" })
 }
 
 /// The compiler opens a second library by its bare name, which is on no path where it came in a wheel; but a name that is

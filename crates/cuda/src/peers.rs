@@ -76,14 +76,19 @@ fn summand(rank: usize, k: usize) -> f32 {
     (1 + rank) as f32 * 0.125 + (k % 8191) as f32
 }
 
+/// The kernel by which so many ranks sum so many bytes.
+pub fn unit(ranks: usize, bytes: usize) -> Unit {
+    let elements = (bytes / 4).next_multiple_of(PACKET);
+    let unit = Unit::new("exchange").int("MAX_ROWS", 1).int("WIDTH", elements);
+    let unit = unit.int("ADDENDS", 1).int("RECEIVE", 1).int("LEGS", 1).int("BLOCKS", BLOCKS);
+    unit.int("BLOCK", BLOCK).int("RANKS", ranks).int("BF16", 0).int("CAPACITY", elements / PACKET)
+}
+
 impl End {
     fn new(device: &mut dyn Device, [rank, ranks]: [usize; 2], bytes: usize) -> Result<End> {
         let elements = (bytes / 4).next_multiple_of(PACKET);
         let packets = elements / PACKET;
-        let unit = Unit::new("exchange").int("MAX_ROWS", 1).int("TABLE", 1).int("WIDTH", elements);
-        let unit = unit.int("ADDENDS", 1).int("RECEIVE", 1).int("LEGS", 1).int("BLOCKS", BLOCKS);
-        let unit = unit.int("BLOCK", BLOCK).int("RANKS", ranks).int("BF16", 0).int("CAPACITY", packets);
-        let kernel = device.load(&[unit])?[0];
+        let kernel = device.load(&[unit(ranks, bytes)])?[0];
         let exchange = Exchange::new(device, [rank, ranks], packets)?;
         let [step, from, to, op] = [32, 4 * elements, 4 * elements, 4];
         let (step, from) = (device.alloc(step)?, device.alloc(from)?);

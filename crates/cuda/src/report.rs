@@ -12,12 +12,29 @@ pub(crate) struct Report {
     points: usize,
 }
 
-/// What a step has told.
+/// What a step has told. Its memory serves the next one.
+#[derive(Default)]
 pub(crate) struct Told {
+    /// As it lies on the device: hashes, then the rows' numbers.
+    words: Vec<i32>,
+    /// Words of hashes.
+    hashes: usize,
+    /// Hashes of a rank.
+    points: usize,
+}
+
+impl Told {
     /// For each row, the first op whose input was not finite.
-    pub(crate) spoiled: Vec<i32>,
+    pub(crate) fn spoiled(&self) -> &[i32] {
+        &self.words[self.hashes..]
+    }
+
     /// By rank, if the step was watched.
-    pub(crate) hashes: Vec<Vec<u64>>,
+    pub(crate) fn hashes(&self) -> impl Iterator<Item = Vec<u64>> {
+        let whole = |w: &[i32]| u64::from(w[0] as u32) | u64::from(w[1] as u32) << 32;
+        let ranks = self.words[..self.hashes].chunks(2 * self.points.max(1));
+        ranks.map(move |rank| rank.chunks_exact(2).map(whole).collect())
+    }
 }
 
 impl Report {
@@ -43,22 +60,23 @@ impl Report {
     }
 
     /// Nothing is known yet of a step of `rows` rows.
-    pub(crate) fn clear(&self, device: &mut dyn Device, rows: usize, watched: bool) -> Result<()> {
+    pub(crate) fn clear(
+        &self,
+        device: &mut dyn Device,
+        rows: usize,
+        watched: bool,
+        told: &mut Told,
+    ) -> Result<()> {
         let (from, hashes) = self.from(watched);
-        let mut words = vec![0; hashes];
-        words.resize(hashes + rows, i32::MAX);
-        device.upload(from, bytemuck::cast_slice(&words))
+        (told.hashes, told.points) = (hashes, self.points);
+        told.words.clear();
+        told.words.resize(hashes, 0);
+        told.words.resize(hashes + rows, i32::MAX);
+        device.upload(from, bytemuck::cast_slice(&told.words))
     }
 
     /// What the step has told, when it is done.
-    pub(crate) fn read(&self, device: &mut dyn Device, rows: usize, watched: bool) -> Result<Told> {
-        let (from, hashes) = self.from(watched);
-        let mut words = vec![0i32; hashes + rows];
-        device.download(from, bytemuck::cast_slice_mut(&mut words))?;
-        let spoiled = words.split_off(hashes);
-        let whole = |w: &[i32]| u64::from(w[0] as u32) | u64::from(w[1] as u32) << 32;
-        let all: Vec<u64> = words.chunks_exact(2).map(whole).collect();
-        let hashes = all.chunks(self.points.max(1)).map(<[u64]>::to_vec).collect();
-        Ok(Told { spoiled, hashes })
+    pub(crate) fn read(&self, device: &mut dyn Device, watched: bool, told: &mut Told) -> Result<()> {
+        device.download(self.from(watched).0, bytemuck::cast_slice_mut(&mut told.words))
     }
 }

@@ -2,7 +2,7 @@
 
 use shardwright_model::exec::{BLOCK, StepBatch};
 
-/// Rows, wanted rows, and two words of nothing.
+/// Rows, wanted rows, blocks of a table, and a word of nothing.
 const HEADER: usize = 4;
 
 /// Room for the numbers of a step.
@@ -28,12 +28,13 @@ impl StepLayout {
     /// The words of a step, up to the last one it uses.
     pub fn write(self, batch: &StepBatch, wanted: &[usize], out: &mut Vec<u32>) {
         out.clear();
-        out.extend([batch.rows() as u32, wanted.len() as u32, 0, 0]);
-        let wanted: Vec<u32> = wanted.iter().map(|row| *row as u32).collect();
-        for numbers in [&batch.tokens, &batch.positions, &batch.sequences, &wanted] {
+        out.extend([batch.rows() as u32, wanted.len() as u32, self.table as u32, 0]);
+        for (n, numbers) in [&batch.tokens, &batch.positions, &batch.sequences].into_iter().enumerate() {
             out.extend(numbers);
-            out.resize(out.len() + self.rows - numbers.len(), 0);
+            out.resize(HEADER + (n + 1) * self.rows, 0);
         }
+        out.extend(wanted.iter().map(|row| *row as u32));
+        out.resize(HEADER + 4 * self.rows, 0);
         for table in &batch.tables {
             out.extend(table.iter().take(self.table));
             out.resize(out.len() + self.table.saturating_sub(table.len()), 0);

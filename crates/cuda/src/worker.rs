@@ -35,7 +35,8 @@ pub(crate) struct Worker {
     draft: Option<Machine>,
 }
 
-/// A step, as every device is given it.
+/// A step, as every device is given it. Its memory serves the next one.
+#[derive(Default)]
 pub(crate) struct Task {
     /// Its numbers as kernels see them.
     pub(crate) words: Vec<u32>,
@@ -55,7 +56,8 @@ pub(crate) struct Task {
 /// A rank's part of a value.
 pub(crate) type Part = (Place, Vec<f32>);
 
-/// What came of a step here.
+/// What came of a step here. Its memory serves the next one.
+#[derive(Default)]
 pub(crate) struct Answer {
     pub(crate) told: Told,
     /// The best logits of the wanted rows, by rank.
@@ -107,6 +109,11 @@ impl Worker {
         Ok(Worker { device, shared, patience: options.patience, trunk, draft })
     }
 
+    /// Is the device still there?
+    pub(crate) fn check(&mut self) -> Result<()> {
+        self.device.check()
+    }
+
     /// Gives peers less time than at the start.
     pub(crate) fn started(&mut self) -> Result<()> {
         self.wait(self.patience[1])
@@ -124,21 +131,26 @@ impl Worker {
         &mut self,
         task: &Task,
         show: Option<&mut dyn FnMut(Shown) -> Result<()>>,
-    ) -> Result<Answer> {
+        answer: &mut Answer,
+    ) -> Result<()> {
         if show.is_none() && task.replays == 0 {
-            return self.step(task, None);
+            return self.step(task, None, answer);
         }
         self.wait(self.patience[0])?;
-        let answer = self.step(task, show)?;
-        self.wait(self.patience[1])?;
-        Ok(answer)
+        self.step(task, show, answer)?;
+        self.wait(self.patience[1])
     }
 
-    fn step(&mut self, task: &Task, show: Option<&mut dyn FnMut(Shown) -> Result<()>>) -> Result<Answer> {
+    fn step(
+        &mut self,
+        task: &Task,
+        show: Option<&mut dyn FnMut(Shown) -> Result<()>>,
+        answer: &mut Answer,
+    ) -> Result<()> {
         let Task { rows, wanted, last, form, .. } = *task;
         let device = &mut *self.device;
         device.upload(self.shared.step, bytemuck::cast_slice(&task.words))?;
-        self.shared.report.clear(device, rows, form.watched)?;
+        self.shared.report.clear(device, rows, form.watched, &mut answer.told)?;
         if let Some(hidden) = &task.hidden {
             device.upload(self.shared.hidden, bytemuck::cast_slice(hidden))?;
         }
@@ -154,16 +166,14 @@ impl Worker {
             None => machine.run(device, [rows, last], form)?,
             Some(show) => machine.show(device, &mut self.shared, [rows, wanted], show)?,
         }
-        let told = self.shared.report.read(device, rows, form.watched)?;
+        self.shared.report.read(device, form.watched, &mut answer.told)?;
         if let Some(late) = self.shared.exchange.and_then(|exchange| exchange.late(device)) {
             return Err(machine.missed(&late));
         }
-        Ok(Answer {
-            told,
-            found: machine.found(device, &self.shared, wanted)?,
-            logits: if task.logits { machine.logits(device, wanted)? } else { vec![] },
-            hidden: if task.want_hidden { machine.hidden(device, rows)? } else { vec![] },
-            profile,
-        })
+        machine.found(device, &self.shared, wanted, &mut answer.found)?;
+        answer.logits = if task.logits { machine.logits(device, wanted)? } else { vec![] };
+        answer.hidden = if task.want_hidden { machine.hidden(device, rows)? } else { vec![] };
+        answer.profile = profile;
+        Ok(())
     }
 }

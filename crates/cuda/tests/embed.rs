@@ -24,8 +24,7 @@ fn embed(device: &mut Emulator, quant: QuantType, rows: &[u8], width: usize, off
         .int("ROWS", ROWS)
         .int("FIRST", FIRST)
         .int("ROW_BYTES", quant.row_bytes(width).unwrap())
-        .int("MAX_ROWS", MAX_ROWS)
-        .int("TABLE", 1);
+        .int("MAX_ROWS", MAX_ROWS);
     let kernel = device.load(&[unit]).unwrap()[0];
     let mut words = vec![TOKENS.len() as u32, 0, 0, 0];
     words.extend(TOKENS);

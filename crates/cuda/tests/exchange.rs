@@ -68,7 +68,7 @@ impl Case {
     fn define(&self, unit: Unit, addends: u8) -> Unit {
         let unit = unit.int("RANKS", self.ranks).int("BF16", u8::from(self.bf16)).int("ADDENDS", addends);
         let unit = unit.int("CAPACITY", self.capacity()).int("WIDTH", self.width);
-        unit.int("MAX_ROWS", ROWS).int("TABLE", 1)
+        unit.int("MAX_ROWS", ROWS)
     }
 
     fn exchange(&self, receive: bool) -> Unit {
@@ -299,7 +299,7 @@ fn plain(group: &mut Group, norm: &Norm, n: usize) -> [u64; 4] {
     let sums: Vec<u32> = (0..words).map(|k| group.case.sum(epoch, k).to_bits()).collect();
     let sums = upload(&mut group.device, &sums);
     let unit = norm.unit.clone().int("RECEIVE", 0).int("ADDENDS", 2);
-    let unit = unit.int("WIDTH", CASE.width).int("MAX_ROWS", ROWS).int("TABLE", 1);
+    let unit = unit.int("WIDTH", CASE.width).int("MAX_ROWS", ROWS);
     let (Call { unit, grid, block, mut args }, outs) = norm.call(group, unit, [sums, 0], [0, 0]);
     args.insert(0, step);
     let kernel = group.device.load(&[unit]).unwrap()[0];

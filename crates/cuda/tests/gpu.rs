@@ -12,15 +12,15 @@ use common::*;
 use models::{exact, fast, on, open, steps};
 use shardwright_cuda::device::Device;
 use shardwright_cuda::driver::{Gpu, Way};
-use shardwright_cuda::jit::Jit;
+use shardwright_cuda::jit::{Folders, Jit};
 use shardwright_cuda::nvrtc::Nvrtc;
 use shardwright_cuda::{CudaExecutor, CudaOptions};
 use shardwright_model::exec::{Executor, Ranks, RowOutput, Want, Wire};
 
 static JIT: LazyLock<Option<Arc<Jit>>> = LazyLock::new(|| {
-    let made = Gpu::list().and_then(|_| Nvrtc::find());
+    let made = Gpu::list();
     match made {
-        Ok(nvrtc) => Some(Arc::new(Jit::new(nvrtc, Jit::folder(), |_, _| {}))),
+        Ok(_) => Some(Arc::new(Jit::new(Nvrtc::find, Folders::find(), |_, _| {}))),
         Err(e) => {
             assert!(std::env::var_os("SHARDWRIGHT_REQUIRE_GPU").is_none(), "{e}");
             eprintln!("SKIPPED: no GPU was used: {e}");

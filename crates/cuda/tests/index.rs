@@ -17,11 +17,12 @@ fn scores_are_those_of_plain_loops() {
     let mut bench = Bench(device);
     let program = program("glm-5", 4, 1, choices(COUNTS.len(), 1, true)).unwrap();
     let (_, index, unit) = call(&program, "index_tiles");
-    let [heads, width, keep, context] = ["HEADS", "WIDTH", "KEEP", "CONTEXT"].map(|n| number(unit, n));
+    let [heads, width, keep] = ["HEADS", "WIDTH", "KEEP"].map(|n| number(unit, n));
     let factor = f64::from(float(unit, "FACTOR"));
     let mut random = Random(3);
     let rows: Vec<(usize, usize)> = COUNTS.iter().enumerate().map(|(i, count)| (i, count - 1)).collect();
     let rows = Rows::new(&rows, &mut random);
+    let context = rows.context();
     let positions = COUNTS.iter().enumerate().flat_map(|(i, count)| (0..*count).map(move |t| (i, t)));
     let written: Vec<usize> = positions.map(|(i, t)| rows.line(i, t)).collect();
     let keys = cache(rows.lines, width, &written, &mut random);
@@ -70,10 +71,11 @@ fn the_best_are_chosen_and_of_equals_the_first() {
     let mut bench = Bench(device);
     let program = program("glm-5", 4, 1, choices(COUNTS.len(), 1, true)).unwrap();
     let (_, select, unit) = call(&program, "select");
-    let [keep, context] = ["KEEP", "CONTEXT"].map(|n| number(unit, n));
+    let keep = number(unit, "KEEP");
     let mut random = Random(4);
     let rows: Vec<(usize, usize)> = COUNTS.iter().enumerate().map(|(i, count)| (i, count - 1)).collect();
     let rows = Rows::new(&rows, &mut random);
+    let context = rows.context();
     let left = [0, 1].map(|_| bench.poisoned(COUNTS.len() * context));
     // as it is from the beginning, and as one step leaves it to the next
     let done = bench.put(&[0u32; COUNTS.len()]);

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use compiler::nvrtc;
 use shardwright_cuda::Error;
-use shardwright_cuda::jit::Jit;
+use shardwright_cuda::jit::{Folders, Jit};
+use shardwright_cuda::nvrtc::Nvrtc;
 use shardwright_cuda::unit::Unit;
 
 fn unit(width: usize) -> Unit {
@@ -18,7 +19,6 @@ fn unit(width: usize) -> Unit {
         .int("UNIT", width)
         .int("START", 0)
         .int("MAX_ROWS", 8)
-        .int("TABLE", 1)
 }
 
 /// What progress was told.
@@ -29,7 +29,16 @@ fn jit(folder: Option<&Path>) -> Option<(Jit, Said)> {
     let said = Arc::new(Mutex::new(Vec::new()));
     let hear = Arc::clone(&said);
     let progress = move |done, of| hear.lock().unwrap().push((done, of));
-    Some((Jit::new(nvrtc()?, folder.map(Path::to_owned), progress), said))
+    nvrtc()?;
+    let folders = Folders { own: folder.map(Path::to_owned), shipped: vec![] };
+    Some((Jit::new(Nvrtc::find, folders, progress), said))
+}
+
+/// No compiler, but what lies in a folder.
+fn shipped(folder: &Path, own: Option<&Path>) -> Jit {
+    let none = || Err(Error::Compiler("no compiler here".into()));
+    let folders = Folders { own: own.map(Path::to_owned), shipped: vec![folder.to_owned()] };
+    Jit::new(none, folders, |_, _| panic!("nothing can be compiled"))
 }
 
 #[test]
@@ -92,13 +101,51 @@ fn damaged_code_is_compiled_anew() {
     let folder = tempfile::tempdir().unwrap();
     let Some((jit_1, _)) = jit(Some(folder.path())) else { return };
     let made = jit_1.cubins(&[unit(96)], "sm_90a").unwrap();
-    let file = std::fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
+    let file = std::fs::read_dir(folder.path().join("sm_90a")).unwrap().next().unwrap().unwrap().path();
     let content = std::fs::read(&file).unwrap();
     std::fs::write(&file, &content[..content.len() / 2]).unwrap();
     let (again, said) = jit(Some(folder.path())).unwrap();
     assert_eq!(again.cubins(&[unit(96)], "sm_90a").unwrap(), made);
     assert_eq!(said.lock().unwrap().len(), 1);
     assert_eq!(std::fs::read(&file).unwrap(), content, "not repaired");
+}
+
+#[test]
+fn what_is_shipped_needs_no_compiler() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((maker, _)) = jit(Some(folder.path())) else { return };
+    let units = [unit(96), unit(128)];
+    let made = maker.cubins(&units, "sm_90a").unwrap();
+    let own = tempfile::tempdir().unwrap();
+    for own in [None, Some(own.path())] {
+        let without = shipped(folder.path(), own);
+        assert_eq!(without.architecture((9, 0)).unwrap(), "sm_90a");
+        assert_eq!(without.cubins(&units, "sm_90a").unwrap(), made);
+        let folder = folder.path().display().to_string();
+        let why = without.cubins(&[unit(96), unit(32)], "sm_90a").unwrap_err().to_string();
+        for part in ["1 of 2 kernels for sm_90a, `quantize`", &folder, "no compiler here"] {
+            assert!(why.contains(part), "{part}: {why}");
+        }
+        let why = without.architecture((8, 0)).unwrap_err().to_string();
+        assert!(why.contains("no kernels for sm_80: not in") && why.contains("no compiler here"), "{why}");
+    }
+    // a compiler makes what is not shipped, and only that
+    let progress = |done, of| assert_eq!((done, of), (1, 1));
+    let folders = Folders { own: None, shipped: vec![folder.path().to_owned()] };
+    let with = Jit::new(Nvrtc::find, folders, progress);
+    assert_eq!(with.cubins(&[unit(96), unit(128), unit(32)], "sm_90a").unwrap()[..2], made);
+}
+
+#[test]
+fn damaged_code_that_is_shipped_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((maker, _)) = jit(Some(folder.path())) else { return };
+    maker.cubins(&[unit(96)], "sm_90a").unwrap();
+    let file = std::fs::read_dir(folder.path().join("sm_90a")).unwrap().next().unwrap().unwrap().path();
+    let content = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &content[..content.len() / 2]).unwrap();
+    let why = shipped(folder.path(), None).cubins(&[unit(96)], "sm_90a").unwrap_err().to_string();
+    assert!(why.contains("1 of 1 kernels"), "{why}");
 }
 
 #[test]

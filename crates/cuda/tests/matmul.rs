@@ -33,7 +33,7 @@ impl Bench {
     }
 
     fn launch(&mut self, unit: Unit, grid: [usize; 3], block: u32, args: Vec<u64>) {
-        let unit = unit.int("MAX_ROWS", MAX_ROWS).int("TABLE", 1);
+        let unit = unit.int("MAX_ROWS", MAX_ROWS);
         let kernel = self.0.load(&[unit]).unwrap()[0];
         let grid = grid.map(|n| n as u32);
         self.0.launch(&Launch { kernel, grid, block, shared: 0, args }).unwrap();

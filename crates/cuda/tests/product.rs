@@ -46,7 +46,7 @@ impl Product {
     fn on(&self, device: &mut Emulator, tile: usize, fast: bool) -> Vec<f32> {
         let m = Matrix { quant: self.quant, cols: self.cols, outs: OUTS };
         let (unit, blocks) = m.unit(tile, fast).unwrap();
-        let kernel = device.load(&[unit.int("MAX_ROWS", ROWS).int("TABLE", 1)]).unwrap()[0];
+        let kernel = device.load(&[unit.int("MAX_ROWS", ROWS)]).unwrap()[0];
         let mut put = |bytes: &[u8]| {
             let at = device.alloc(bytes.len() + 64).unwrap();
             device.upload(at, bytes).unwrap();

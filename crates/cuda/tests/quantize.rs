@@ -18,8 +18,7 @@ fn rows_are_rounded_as_defined() {
         .int("RUN", width)
         .int("UNIT", width)
         .int("START", 0)
-        .int("MAX_ROWS", rows)
-        .int("TABLE", 1);
+        .int("MAX_ROWS", rows);
     let kernel = device.load(&[unit]).unwrap()[0];
     let step = device.alloc(1024).unwrap();
     device.upload(step, bytemuck::bytes_of(&(rows as u32))).unwrap();

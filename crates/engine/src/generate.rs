@@ -92,6 +92,7 @@ impl Generator {
             blocks_free: pager.free(),
             blocks_cached: pager.idle(),
             preemptions: *set_back,
+            cards: self.executor.cards(),
             ..self.stats.clone()
         }
     }

@@ -1,5 +1,7 @@
 //! Numbers about an engine, for those who watch it.
 
+pub use shardwright_model::card::Card;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A snapshot: how things stand, and sums since the start.
@@ -31,6 +33,8 @@ pub struct Stats {
     pub preemptions: u64,
     /// How long steps took.
     pub steps: Histogram,
+    /// How the cards were when last seen.
+    pub cards: Arc<[Card]>,
 }
 
 impl std::iter::Sum for Stats {
@@ -49,6 +53,7 @@ impl std::iter::Sum for Stats {
             cancelled: a.cancelled + b.cancelled,
             preemptions: a.preemptions + b.preemptions,
             steps: a.steps.and(&b.steps),
+            cards: a.cards.iter().chain(&*b.cards).cloned().collect(),
         })
     }
 }

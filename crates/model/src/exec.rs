@@ -1,6 +1,8 @@
 //! The contract between the engine and whatever runs a step (CPU, GPUs, canned tokens).
 
+use crate::card::Card;
 use std::fmt;
+use std::sync::Arc;
 
 /// Tokens in one cache block. A sequence's position p lies in its block `p / BLOCK`, row `p % BLOCK`.
 pub const BLOCK: usize = 64;
@@ -206,6 +208,11 @@ pub trait Executor: Send {
     /// As those of a step.
     fn check(&mut self) -> Result<(), ExecError> {
         Ok(())
+    }
+
+    /// How its cards were when last seen, if it watches any. Cheap: asked in every step.
+    fn cards(&self) -> Arc<[Card]> {
+        [].into()
     }
 
     /// Run one step.

@@ -6,6 +6,7 @@ pub mod arch;
 pub mod blocks;
 pub mod budget;
 pub mod build;
+pub mod card;
 pub mod cost;
 pub mod dump;
 pub mod error;

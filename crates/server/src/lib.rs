@@ -6,6 +6,7 @@ mod anthropic;
 pub mod app;
 mod auth;
 mod body;
+mod cards;
 mod connection;
 mod cors;
 pub mod error;

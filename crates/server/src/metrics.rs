@@ -1,5 +1,6 @@
 //! Numbers for Prometheus, under vLLM's names: dashboards differ in the prefix only.
 
+use crate::cards::Cards;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
@@ -62,7 +63,7 @@ struct Replica {
     replica: usize,
 }
 
-type Number = Gauge<f64, AtomicU64>;
+pub(crate) type Number = Gauge<f64, AtomicU64>;
 
 /// All numbers of a server.
 #[derive(Debug)]
@@ -87,16 +88,17 @@ pub(crate) struct Metrics {
     prompt: Histogram,
     answer: Histogram,
     http: Family<Answered, Counter>,
+    cards: Cards,
 }
 
 /// Registers metrics under one prefix.
-struct Names<'a> {
+pub(crate) struct Names<'a> {
     registry: Registry,
     prefix: &'a str,
 }
 
 impl Names<'_> {
-    fn add<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
+    pub(crate) fn add<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
         self.registry.register(format!("{}:{name}", self.prefix), help, metric.clone());
         metric
     }
@@ -154,6 +156,7 @@ impl Metrics {
             prompt: n.add("request_prompt_tokens", "Tokens of a prompt", histogram(&TOKENS)),
             answer: n.add("request_generation_tokens", "Tokens of an answer", histogram(&TOKENS)),
             http: n.add("http_requests", "Requests by path and status", Family::default()),
+            cards: Cards::new(n),
             registry: std::mem::take(&mut n.registry),
         }
     }
@@ -190,6 +193,7 @@ impl Metrics {
                 family.get_or_create(&Replica { replica }).set(n);
             }
         }
+        replicas.iter().flat_map(|s| s.cards.iter()).for_each(|card| self.cards.set(card));
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("a text takes everything");
         text

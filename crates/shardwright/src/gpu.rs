@@ -5,27 +5,21 @@ use crate::table::bytes;
 use anyhow::bail;
 use shardwright_cuda::device::Device;
 use shardwright_cuda::driver::{Gpu, Way};
-use shardwright_cuda::jit::Jit;
+use shardwright_cuda::health::Guarded;
+use shardwright_cuda::jit::{Folders, Jit};
+use shardwright_cuda::nvml::Nvml;
 use shardwright_cuda::nvrtc::Nvrtc;
 use shardwright_cuda::{CudaExecutor, CudaOptions, Needs};
 use shardwright_gguf::Reader;
+use shardwright_model::exec::Executor;
 use shardwright_model::op::Description;
 use shardwright_model::plan::RankPlan;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-/// Is there a GPU that can be used? A driver without a compiler is worth a word.
+/// Is there a GPU? Whether it has kernels is known when it is asked to run a model.
 pub(crate) fn found() -> bool {
-    match Gpu::list().map(|_| Nvrtc::find()) {
-        Ok(Ok(_)) => true,
-        Ok(Err(e)) => {
-            log::warn!("the GPU is not used: {e}");
-            false
-        }
-        Err(e) => {
-            log::debug!("{e}");
-            false
-        }
-    }
+    Gpu::list().inspect_err(|e| log::debug!("{e}")).is_ok()
 }
 
 /// The GPUs on which so many ranks of one of some replicas run: those that were named, or the next ones, one for each rank, or if there
@@ -68,37 +62,99 @@ pub(crate) fn executor(
     trunk: (&Description, Vec<RankPlan>),
     options: &CudaOptions,
     check_memory: bool,
-) -> anyhow::Result<CudaExecutor> {
-    let gpus = open(indices)?;
-    let mut weights = 0;
-    for (n, gpu) in gpus.iter().enumerate() {
-        let plans = if gpus.len() > 1 { &trunk.1[n..=n] } else { &trunk.1[..] };
-        let needs = Needs::of(plans, options)?;
-        log::info!("GPU {} ({}): {}", gpu.info().index, gpu.info().name, told(&needs));
+) -> anyhow::Result<OnGpus> {
+    let mut gpus = open(indices)?;
+    let (mut weights, several) = (0, gpus.len() > 1);
+    for (n, gpu) in gpus.iter_mut().enumerate() {
+        let plans = if several { &trunk.1[n..=n] } else { &trunk.1[..] };
+        // before any weight: what does not compile is known at once, and what code takes is no longer free
+        let (needs, kernels) = Needs::of(plans, options)?;
+        gpu.load(&kernels.into_iter().collect::<Vec<_>>())?;
+        let name = format!("GPU {} ({})", gpu.info().index, gpu.info().name);
+        log::info!("{name}: {}", told(&needs));
         if check_memory {
-            fits(gpu, &needs)?;
+            fits(&name, &needs, gpu.free_memory()?)?;
+            gpu.reserve(needs.held())?;
         }
         weights += needs.weights;
     }
-    let megabytes = |bytes: u64| (bytes / 1_000_000) as usize;
-    let mut progress = Progress::new("loading (MB)", megabytes(weights));
-    let mut done = 0;
+    let mut loading = Loading::new(weights);
     let mut watch = |bytes: u64| {
-        done += bytes;
-        progress.at(megabytes(done));
+        if let Some(line) = loading.add(bytes, Instant::now()) {
+            log::info!("{line}");
+        }
     };
+    let places: Vec<(String, usize)> =
+        gpus.iter().map(|g| (g.info().place.clone(), g.info().index)).collect();
     let gpus = gpus.into_iter().map(|gpu| Box::new(gpu) as Box<dyn Device>).collect();
-    Ok(CudaExecutor::new(gpus, file, trunk, None, options, &mut watch)?)
+    let executor = CudaExecutor::new(gpus, file, trunk, None, options, &mut watch)?;
+    Ok(OnGpus { executor, places })
 }
 
-fn fits(gpu: &Gpu, needs: &Needs) -> anyhow::Result<()> {
-    let free = gpu.free_memory()?;
+/// A model on GPUs, and where these sit.
+pub(crate) struct OnGpus {
+    pub(crate) executor: CudaExecutor,
+    places: Vec<(String, usize)>,
+}
+
+impl OnGpus {
+    /// What serves: it ends when a card is lost, where cards can be watched.
+    pub(crate) fn guarded(self) -> anyhow::Result<Box<dyn Executor>> {
+        let executor = Box::new(self.executor);
+        let card = |nvml: &Nvml, (place, index): &(String, usize)| nvml.card(place, *index);
+        let all = |nvml: Nvml| self.places.iter().map(|at| card(&nvml, at)).collect::<Result<Vec<_>, _>>();
+        match Nvml::find().and_then(all) {
+            Ok(cards) => Ok(Box::new(Guarded::new(executor, cards)?)),
+            Err(e) => {
+                log::info!("the GPUs are not watched: {e}");
+                Ok(executor)
+            }
+        }
+    }
+}
+
+/// How far loading is: on a bar, and for those who read a log, a line every few seconds.
+struct Loading {
+    bar: Progress,
+    all: u64,
+    done: u64,
+    begun: Instant,
+    /// When a line was told last.
+    told: Instant,
+}
+
+/// Between two lines.
+const LINE: Duration = Duration::from_secs(4);
+
+impl Loading {
+    fn new(all: u64) -> Loading {
+        let now = Instant::now();
+        Loading { bar: Progress::new("loading (MB)", megabytes(all)), all, done: 0, begun: now, told: now }
+    }
+
+    /// So many bytes have come; a line, if it is time for one.
+    fn add(&mut self, come: u64, now: Instant) -> Option<String> {
+        self.done += come;
+        self.bar.at(megabytes(self.done));
+        if now.duration_since(self.told) < LINE {
+            return None;
+        }
+        self.told = now;
+        let rate = self.done as f64 / now.duration_since(self.begun).as_secs_f64();
+        Some(format!("loading: {} of {}, {} a second", bytes(self.done), bytes(self.all), bytes(rate as u64)))
+    }
+}
+
+fn megabytes(bytes: u64) -> usize {
+    (bytes / 1_000_000) as usize
+}
+
+/// Refuses what does not fit, with all parts of the sum.
+fn fits(name: &str, needs: &Needs, free: u64) -> anyhow::Result<()> {
     if needs.total() > free {
         bail!(
-            "not enough memory on GPU {} ({}): {} needed ({}), {} free; ask for a shorter context with `-c`, cut the model \
-             over more GPUs with `--tp`, or go on anyway with `--no-memory-check`",
-            gpu.info().index,
-            gpu.info().name,
+            "not enough memory on {name}: {} needed ({}), {} free; ask for a shorter context with `-c`, cut the model over more \
+             GPUs with `--tp`, or go on anyway with `--no-memory-check`",
             bytes(needs.total()),
             told(needs),
             bytes(free)
@@ -117,9 +173,7 @@ pub(crate) fn open(indices: &[usize]) -> anyhow::Result<Vec<Gpu>> {
             *bar = None;
         }
     };
-    // without a driver there is no use in a compiler
-    Gpu::list()?;
-    let jit = Arc::new(Jit::new(Nvrtc::find()?, Jit::folder(), progress));
+    let jit = Arc::new(Jit::new(Nvrtc::find, Folders::find(), progress));
     let gpus = Gpu::group(indices, &jit, Way::Best)?;
     if let Some(why) = gpus.first().and_then(Gpu::apart) {
         log::warn!("sums over GPUs go through the host's memory: {why}; `shardwright doctor` tells more");
@@ -127,14 +181,45 @@ pub(crate) fn open(indices: &[usize]) -> anyhow::Result<Vec<Gpu>> {
     Ok(gpus)
 }
 
+/// All parts of the sum.
 fn told(needs: &Needs) -> String {
-    let [weights, cache, working] = [needs.weights, needs.cache, needs.working].map(bytes);
-    format!("{weights} of weights, {cache} of cache and {working} of working memory")
+    let Needs { weights, cache, working, inbox, driver } = *needs;
+    let [weights, cache, working, inbox, driver] = [weights, cache, working, inbox, driver].map(bytes);
+    format!(
+        "{weights} of weights, {cache} of cache, {working} of working memory, {inbox} of inboxes and, at most, {driver} of \
+         recorded steps and the driver's own"
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn c4_what_does_not_fit_is_refused_with_numbers_that_add_up() {
+        let g = 1_000_000_000;
+        let needs = Needs { weights: 50 * g, cache: 20 * g, working: 5 * g, inbox: 2 * g, driver: g };
+        assert!(fits("GPU 0", &needs, 78 * g).is_ok());
+        let why = fits("GPU 0 (NVIDIA H200)", &needs, 78 * g - 1).unwrap_err().to_string();
+        for part in [
+            "GPU 0 (NVIDIA H200)",
+            "78.0 GB needed (50.0 GB of weights, 20.0 GB of cache, 5.00 GB of working memory",
+        ] {
+            assert!(why.contains(part), "{part}: {why}");
+        }
+        assert!(why.contains("2.00 GB of inboxes and, at most, 1.00 GB of recorded steps"), "{why}");
+    }
+
+    #[test]
+    fn l1_a_log_is_told_how_far_loading_is() {
+        let mut loading = Loading::new(10_000_000_000);
+        let at = |seconds| loading.begun + Duration::from_secs(seconds);
+        let times = [1, 4, 6, 8].map(at);
+        let lines = times.map(|time| loading.add(2_000_000_000, time));
+        assert!(lines[0].is_none() && lines[2].is_none(), "{lines:?}");
+        assert_eq!(lines[1].as_deref(), Some("loading: 4.00 GB of 10.0 GB, 1.00 GB a second"));
+        assert_eq!(lines[3].as_deref(), Some("loading: 8.00 GB of 10.0 GB, 1.00 GB a second"));
+    }
 
     #[test]
     fn ranks_have_gpus_of_their_own_where_there_are_enough() {

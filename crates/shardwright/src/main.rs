@@ -7,6 +7,7 @@ mod device;
 mod gpu;
 mod hub;
 mod memory;
+mod overrides;
 mod progress;
 mod stages;
 mod steps;
@@ -53,6 +54,7 @@ enum Command {
     Inspect(commands::inspect::Args),
     Plan(commands::plan::Args),
     Doctor(commands::doctor::Args),
+    Kernels(commands::kernels::Args),
     Pull(commands::pull::Args),
     Verify(commands::verify::Args),
     Synth(commands::synth::Args),
@@ -109,6 +111,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Inspect(a) => commands::inspect::run(&a),
         Command::Plan(a) => commands::plan::run(&a),
         Command::Doctor(a) => commands::doctor::run(&a),
+        Command::Kernels(a) => commands::kernels::run(&a),
         Command::Pull(a) => commands::pull::run(&a),
         Command::Verify(a) => commands::verify::run(&a),
         Command::Synth(a) => commands::synth::run(&a),

@@ -1,14 +1,15 @@
 //! Opens a file, picks a backend, makes an executor.
 
 use crate::device::{Device, Slice};
-use crate::gpu;
+use crate::gpu::{self, OnGpus};
 use crate::hub;
 use crate::memory::Needs;
+use crate::overrides::Override;
 use crate::stages::{self, StageArgs};
 use anyhow::{Context, anyhow, bail};
 use shardwright_cpu::{Activations, CpuExecutor, CpuOptions};
-use shardwright_cuda::{CudaExecutor, CudaOptions};
-use shardwright_gguf::{Reader, Value};
+use shardwright_cuda::CudaOptions;
+use shardwright_gguf::Reader;
 use shardwright_hub::Wanted;
 use shardwright_model::arch;
 use shardwright_model::budget::Demand;
@@ -19,7 +20,6 @@ use shardwright_model::plan::{self, RankPlan};
 use shardwright_text::tokenizer::Tokenizer;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
 
 /// Which model to open, and how to read its header.
@@ -104,6 +104,23 @@ impl BackendArgs {
     pub(crate) fn reference(&self) -> BackendArgs {
         let stages = StageArgs::default();
         BackendArgs { tp: 1, activations: None, device: Device::Cpu, stages, ..self.clone() }
+    }
+
+    /// What `run` and `serve` use on so many GPUs, unless told otherwise.
+    pub(crate) fn on_gpus(tp: u32, wire: WireType) -> BackendArgs {
+        BackendArgs {
+            tp,
+            device: Device::Cuda(vec![]),
+            activations: Some(Rounding::Auto),
+            allreduce_type: Some(wire),
+            check_ranks: false,
+            threads: None,
+            enforce_eager: false,
+            no_memory_check: false,
+            stages: StageArgs::default(),
+            replicas: 1,
+            replica: 0,
+        }
     }
 
     /// The same for one of `count` replicas: its share of the GPUs, or of the host's cores.
@@ -205,38 +222,9 @@ enum Rounding {
 
 /// `--allreduce-type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum WireType {
+pub(crate) enum WireType {
     F32,
     Bf16,
-}
-
-/// `--override-kv`.
-#[derive(Clone, Debug, PartialEq)]
-struct Override {
-    key: String,
-    value: Value,
-}
-
-impl FromStr for Override {
-    type Err = String;
-
-    fn from_str(s: &str) -> Result<Override, String> {
-        let form = "must look like KEY=TYPE:VALUE, with TYPE one of int, float, bool, str";
-        let (key, typed) = s.split_once('=').ok_or(form)?;
-        let (kind, text) = typed.split_once(':').ok_or(form)?;
-        let fit = |e: &dyn std::fmt::Display| format!("`{text}` is no {kind}: {e}");
-        let value = match kind {
-            "int" => Value::I64(text.parse().map_err(|e| fit(&e))?),
-            "float" => Value::F64(text.parse().map_err(|e| fit(&e))?),
-            "bool" => Value::Bool(text.parse().map_err(|e| fit(&e))?),
-            "str" => Value::String(text.as_bytes().to_vec()),
-            _ => return Err(form.into()),
-        };
-        if key.is_empty() || key == "general.alignment" || key.starts_with("split.") {
-            return Err(format!("`{key}` cannot be overridden: it is needed to read the file"));
-        }
-        Ok(Override { key: key.to_owned(), value })
-    }
 }
 
 /// A model file, its header understood.
@@ -248,6 +236,9 @@ pub(crate) struct Opened {
     /// The only rank of several that is run, to be measured.
     alone: Option<Slice>,
 }
+
+/// Rows of a step of `run` and `serve`, unless told otherwise: few enough that Ctrl-C is heard soon.
+pub(crate) const ROWS: usize = 128;
 
 /// What an executor is made for.
 #[derive(Clone, Copy, Debug)]
@@ -266,6 +257,12 @@ impl ModelArgs {
             (.., Some(wanted)) => self.read_at(&hub::model(wanted)?),
             _ => self.read_at(&demo()?),
         }
+    }
+
+    /// Was a model named at all?
+    pub(crate) fn is_named(&self) -> bool {
+        let Which { file, model, hf, demo } = &self.which;
+        *demo || hf.is_some() || file.is_some() || model.is_some()
     }
 
     /// What to call the model: the name of its repository, or of its file, without what tells parts apart.
@@ -446,11 +443,11 @@ impl Opened {
             return stages::lead(self, args, options, &place);
         }
         match &args.device {
-            Device::Cuda(_) => return Ok(Box::new(self.on_gpus(args, size, tokens)?)),
+            Device::Cuda(_) => return self.on_gpus(args, size, tokens)?.guarded(),
             // what measures runs where it is exact in every bit
             Device::Auto if args.activations.is_some() && gpu::found() => {
-                match self.on_gpus(args, size, tokens) {
-                    Ok(executor) => return Ok(Box::new(executor)),
+                match self.on_gpus(args, size, tokens).and_then(OnGpus::guarded) {
+                    Ok(executor) => return Ok(executor),
                     Err(e) => log::warn!("the GPU is not used: {e:#}"),
                 }
             }
@@ -463,12 +460,7 @@ impl Opened {
     }
 
     /// The same on GPUs: those that were named, or that are there.
-    pub(crate) fn on_gpus(
-        &self,
-        args: &BackendArgs,
-        size: Size,
-        tokens: usize,
-    ) -> anyhow::Result<CudaExecutor> {
+    pub(crate) fn on_gpus(&self, args: &BackendArgs, size: Size, tokens: usize) -> anyhow::Result<OnGpus> {
         let options = self.cuda_options(args, size, tokens.div_ceil(BLOCK))?;
         let trunk = arch::describe(&self.hyper);
         let plans = self.plans(&trunk, args)?;
@@ -522,7 +514,12 @@ impl Opened {
         }
     }
 
-    fn cuda_options(&self, args: &BackendArgs, size: Size, blocks: usize) -> anyhow::Result<CudaOptions> {
+    pub(crate) fn cuda_options(
+        &self,
+        args: &BackendArgs,
+        size: Size,
+        blocks: usize,
+    ) -> anyhow::Result<CudaOptions> {
         let activations = self.activations(args);
         if activations == Activations::Q8Everywhere {
             bail!(
@@ -563,24 +560,5 @@ pub(crate) fn read_ids(path: &Path, vocab: usize) -> anyhow::Result<Vec<u32>> {
     match ids.is_empty() {
         true => bail!("{}: there are no token ids in it", path.display()),
         false => Ok(ids),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn overrides_are_typed() {
-        let check = |text: &str, expected: Option<Value>| {
-            assert_eq!(text.parse::<Override>().ok().map(|o| o.value), expected, "{text}");
-        };
-        check("a.b=int:-3", Some(Value::I64(-3)));
-        check("a.b=float:0.5", Some(Value::F64(0.5)));
-        check("a.b=bool:true", Some(Value::Bool(true)));
-        check("a.b=str:x=y:z", Some(Value::String(b"x=y:z".to_vec())));
-        for bad in ["a.b", "a.b=3", "a.b=int:x", "a.b=list:1", "=int:1", "split.count=int:1"] {
-            check(bad, None);
-        }
     }
 }

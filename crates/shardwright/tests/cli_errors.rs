@@ -3,7 +3,7 @@
 
 mod util;
 
-use util::{fails, model, scratch};
+use util::{fails, model, run, scratch};
 
 /// The call fails with this status, and its one line of error says all of `expected`.
 fn check(args: &[&str], code: i32, expected: &[&str]) {
@@ -189,4 +189,30 @@ fn pasted_flags_with_negative_numbers_and_units_are_understood() {
 fn the_demo_is_named_without_the_place_of_its_build() {
     let why = fails(&["run", "--demo", "-p", "x", "--tp", "9"], 1);
     assert!(why.contains("9 ranks") && !why.contains('/'), "{why}");
+}
+
+/// Without driver, GPU or compiler everything that needs none still works, and what needs one says so in a line.
+#[test]
+fn c6_without_a_gpu_there_is_still_everything_else() {
+    let dir = scratch();
+    let ids = dir.path().join("ids.txt");
+    std::fs::write(&ids, "1 2 3").unwrap();
+    let (llama, ids, out) =
+        (model("llama-f32"), ids.to_str().unwrap().to_owned(), dir.path().join("kernels"));
+    let out = out.to_str().unwrap();
+    run(&["generate", &llama, "--ids", &ids, "-n", "2"]);
+    assert!(run(&["doctor"]).contains("driver"));
+    let counted = run(&["kernels", &llama, "--out", out, "--tp", "1,2", "--arch", "sm_90a", "--dry-run"]);
+    assert!(counted.contains("kernels for 1 architectures"), "{counted}");
+    assert!(!std::path::Path::new(out).exists(), "only counted");
+    check(&["kernels", "--out", out, "--preset", "no-such-model"], 1, &["no-such-model", "glm-5"]);
+    check(&["kernels", "--out", out], 2, &["--preset"]);
+    check(&["kernels", &llama, "--out", out, "--tp", "7"], 1, &["none of these numbers of ranks"]);
+    if shardwright_cuda::driver::Gpu::list().is_err() {
+        check(
+            &["generate", &llama, "--ids", &ids, "-n", "2", "--device", "cuda"],
+            1,
+            &["no NVIDIA GPU can be used"],
+        );
+    }
 }

@@ -4,7 +4,7 @@
 
 use shardwright_cpu::{Activations, CpuExecutor, CpuOptions};
 use shardwright_cuda::driver::Gpu;
-use shardwright_cuda::jit::Jit;
+use shardwright_cuda::jit::{Folders, Jit};
 use shardwright_cuda::nvrtc::Nvrtc;
 use shardwright_cuda::{CudaExecutor, CudaOptions};
 use shardwright_gguf::Reader;
@@ -56,8 +56,8 @@ fn wired(
 
 /// None, and a line that says so, where there is no GPU; an error if `SHARDWRIGHT_REQUIRE_GPU` is set.
 fn on_gpu(reader: &Arc<Reader>, options: Options, ranks: usize, fast: bool) -> Option<CudaExecutor> {
-    let gpu =
-        Gpu::list().and_then(|_| Gpu::open(0, Arc::new(Jit::new(Nvrtc::find()?, Jit::folder(), |_, _| {}))));
+    let jit = Jit::new(Nvrtc::find, Folders::find(), |_, _| {});
+    let gpu = Gpu::list().and_then(|_| Gpu::open(0, Arc::new(jit)));
     let gpu = match gpu {
         Ok(gpu) => gpu,
         Err(e) => {
@@ -108,18 +108,45 @@ fn losses(exec: &mut dyn Executor, ids: &[u32]) -> Vec<f64> {
     out
 }
 
-/// Perplexity over the 24 documents whose figures the model card gives, each in a fresh context.
-fn perplexity(exec: &mut dyn Executor, reader: &Reader) -> (f64, usize) {
+/// The 24 documents whose figures the model card gives.
+fn documents(reader: &Reader) -> Vec<Vec<u32>> {
     let tokenizer = Tokenizer::from_meta(reader.meta()).unwrap();
     let text = std::fs::read_to_string(demo("heldout.jsonl")).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    let mut all = vec![];
-    for line in [0..4, 200..210, 350..360].into_iter().flatten().map(|i| lines[i]) {
-        let document: serde_json::Value = serde_json::from_str(line).unwrap();
-        let ids = tokenizer.encode(document["text"].as_str().unwrap(), Special::Parse).unwrap();
-        all.extend(losses(exec, &ids));
-    }
+    let ids = |i: usize| {
+        let document: serde_json::Value = serde_json::from_str(lines[i]).unwrap();
+        tokenizer.encode(document["text"].as_str().unwrap(), Special::Parse).unwrap()
+    };
+    [0..4, 200..210, 350..360].into_iter().flatten().map(ids).collect()
+}
+
+/// Perplexity over documents, each in a fresh context.
+fn perplexity(exec: &mut dyn Executor, documents: &[Vec<u32>]) -> (f64, usize) {
+    let all: Vec<f64> = documents.iter().flat_map(|ids| losses(exec, ids)).collect();
     ((all.iter().sum::<f64>() / all.len() as f64).exp(), all.len())
+}
+
+/// The likeliest tokens after a prompt.
+fn greedy(exec: &mut dyn Executor, prompt: &[u32], count: usize) -> Vec<u32> {
+    let (mut ids, mut out) = (prompt.to_vec(), vec![]);
+    for _ in 0..count {
+        let first = if out.is_empty() { 0 } else { ids.len() - 1 };
+        let mut wants = vec![Want::Nothing; ids.len() - first];
+        *wants.last_mut().unwrap() = Want::Candidates;
+        let batch = StepBatch {
+            tokens: ids[first..].to_vec(),
+            positions: (first as u32..ids.len() as u32).collect(),
+            sequences: vec![0; ids.len() - first],
+            tables: vec![(0..BLOCKS as u32).collect()],
+            wants,
+            ..StepBatch::default()
+        };
+        let answer = exec.step(&batch).unwrap().rows.pop();
+        let Some(RowOutput::Candidates { ids: best, .. }) = answer else { panic!("{answer:?}") };
+        out.push(best[0]);
+        ids.push(best[0]);
+    }
+    out
 }
 
 /// The float32 figures of the model card, which another program measured.
@@ -132,7 +159,7 @@ const FAST_ON_TWO: f64 = 1.596635;
 fn check(options: Options, ranks: usize, activations: Activations, expected: f64, tolerance: f64) {
     let reader = Arc::new(Reader::open(&demo("glm-dsa-demo-UD-Q4_K_XL.gguf")).unwrap());
     let mut exec = executor(&reader, options, ranks, activations);
-    let (found, tokens) = perplexity(&mut exec, &reader);
+    let (found, tokens) = perplexity(&mut exec, &documents(&reader));
     println!(
         "{options:?} on {ranks} ranks, {activations:?}: {found:.6} over {tokens} tokens, elsewhere {expected}"
     );
@@ -160,6 +187,53 @@ fn ranks_do_not_change_the_perplexity() {
     check_exact(Options::default(), 8, SPARSE);
 }
 
+/// What some documents have on one rank, and on more.
+fn on_ranks(wire: Wire) -> (f64, Vec<(usize, f64)>) {
+    let reader = Arc::new(Reader::open(&demo("glm-dsa-demo-UD-Q4_K_XL.gguf")).unwrap());
+    let some: Vec<Vec<u32>> = documents(&reader).into_iter().step_by(6).collect();
+    let on =
+        |ranks| perplexity(&mut wired(&reader, Options::default(), ranks, Activations::F32, wire), &some).0;
+    (on(1), [2, 4, 8].map(|ranks| (ranks, on(ranks))).to_vec())
+}
+
+/// Summands of f32 are added in another order, and that is all: four digits are the same, here five.
+#[test]
+fn any_number_of_ranks_has_the_same_perplexity() {
+    let (alone, all) = on_ranks(Wire::F32);
+    for (ranks, found) in all {
+        println!("{ranks} ranks: {found:.6}, {alone:.6} on one");
+        assert!((found / alone - 1.0).abs() < 1e-5, "{ranks} ranks: {found} is not {alone}");
+    }
+}
+
+#[test]
+fn ranks_do_not_change_what_is_said() {
+    let reader = Arc::new(Reader::open(&demo("glm-dsa-demo-UD-Q4_K_XL.gguf")).unwrap());
+    let said = |ranks: usize| -> Vec<Vec<u32>> {
+        let mut exec = executor(&reader, Options::default(), ranks, Activations::F32);
+        // prompts shorter and longer than the 64 positions that are kept
+        let prompts = documents(&reader).into_iter().step_by(8).zip([40, 90, 60]);
+        let ids = |(ids, count): (Vec<u32>, usize)| greedy(&mut exec, &ids[..count.min(ids.len())], 48);
+        prompts.map(ids).collect()
+    };
+    let alone = said(1);
+    for ranks in [2, 4, 8] {
+        assert_eq!(said(ranks), alone, "{ranks} ranks");
+    }
+}
+
+/// Summands of bf16 cost no more than rounding to eight bits does. Row by row they are judged in the CPU backend's tests.
+#[test]
+fn a_wire_of_bf16_hardly_changes_the_perplexity() {
+    let (alone, all) = on_ranks(Wire::Bf16);
+    for (ranks, found) in all {
+        println!("{ranks} ranks, summands of bf16: {found:.6}, {alone:.6} on one");
+        let off = (found / alone - 1.0).abs();
+        assert!(off < 2e-3, "{ranks} ranks: {found} is not {alone}");
+        assert!(off > 1e-7, "{ranks} ranks: nothing was rounded");
+    }
+}
+
 /// The fast path has one answer on every machine; rounding costs it little of the quality.
 #[test]
 fn eight_bit_activations_hardly_change_the_perplexity() {
@@ -179,7 +253,7 @@ fn gpu_perplexity_is_that_of_another_program() {
         exact.map(|e| (e, false)).into_iter().chain(fast.map(|f| (f, true)))
     {
         let Some(mut exec) = on_gpu(&reader, options, ranks, fast) else { return };
-        let (found, tokens) = perplexity(&mut exec, &reader);
+        let (found, tokens) = perplexity(&mut exec, &documents(&reader));
         println!(
             "{options:?} on {ranks} ranks, fast {fast}: {found:.6} over {tokens} tokens, elsewhere {expected}"
         );

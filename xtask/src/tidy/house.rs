@@ -101,9 +101,11 @@ pub(super) const ROOMS: &[Room] = &[
             "src/driver/handle.rs",
             "src/driver/inbox.rs",
             "src/driver/staging.rs",
+            "src/nvml.rs",
             "src/nvrtc.rs",
             "tests/emulator/mod.rs",
             "tests/emulator/world.rs",
+            "tests/memory.rs",
         ],
     },
     Room {

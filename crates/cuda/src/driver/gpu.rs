@@ -28,13 +28,14 @@ pub struct Gpu {
     kernels: Vec<Function>,
     known: HashMap<Unit, Kernel>,
     memory: Vec<Owned<CUdeviceptr>>,
+    /// What is left of memory that was reserved: where it begins, and how much it is.
+    reserved: (u64, u64),
     mapped: Vec<Mapped>,
     pinned: Vec<Pinned>,
     staging: Staging,
     stream: Owned<CUstream>,
     context: Context,
     info: GpuInfo,
-    architecture: String,
     jit: Arc<Jit>,
     device: CUdevice,
     /// Others of its group that may write into its inboxes; none if those are the host's memory.
@@ -56,6 +57,12 @@ pub enum Way {
 // SAFETY: the driver's handles may be used by any thread that has entered their context, which every method does first; pinned
 // memory is memory.
 unsafe impl Send for Gpu {}
+
+/// More than any kernel has.
+const PARAMETERS: usize = 64;
+
+/// Memory begins at multiples of it.
+const ALIGNMENT: usize = 256;
 
 /// A kernel that is loaded.
 struct Function {
@@ -79,7 +86,7 @@ impl Gpu {
     /// The GPU with this number in the list.
     ///
     /// # Errors
-    /// As [`Gpu::list`]; if it is not in the list, or the compiler does not know its architecture, or it is broken.
+    /// As [`Gpu::list`]; if it is not in the list, or it is broken.
     pub fn open(index: usize, jit: Arc<Jit>) -> Result<Gpu> {
         let mut all = super::list()?;
         if index >= all.len() {
@@ -88,7 +95,6 @@ impl Gpu {
             return Err(Error::Driver(why));
         }
         let info = all.swap_remove(index);
-        let architecture = jit.compiler().architecture(info.capability)?;
         let device = super::device(index as i32)?;
         let context = Context::of(device)?;
         context.enter()?;
@@ -102,13 +108,13 @@ impl Gpu {
             kernels: vec![],
             known: HashMap::new(),
             memory: vec![],
+            reserved: (0, 0),
             mapped: vec![],
             pinned: vec![],
             staging: Staging::new()?,
             stream,
             context,
             info,
-            architecture,
             jit,
             device,
             peers: None,
@@ -156,8 +162,11 @@ impl Gpu {
     }
 
     /// What its kernels are compiled for.
-    pub fn architecture(&self) -> &str {
-        &self.architecture
+    ///
+    /// # Errors
+    /// If nobody has compiled any, and there is no compiler that could.
+    pub fn architecture(&self) -> Result<String> {
+        self.jit.architecture(self.info.capability)
     }
 
     /// Memory that nobody uses at the moment, in bytes.
@@ -173,17 +182,45 @@ impl Gpu {
         Ok(free as u64)
     }
 
+    /// A kernel, made anew if another compiler's code is refused.
+    fn ready(&self, unit: &Unit, cubin: &Cubin, architecture: &str) -> Result<Function> {
+        self.load_code(unit, cubin).or_else(|refused| match self.jit.again(unit, cubin, architecture) {
+            Some(made) => self.load_code(unit, &made?),
+            None => Err(refused),
+        })
+    }
+
+    /// Takes so much memory at once, for what is asked for from now on: it is there before anything is loaded, in one piece, as the
+    /// driver rounds each piece up to 2 MiB.
+    ///
+    /// # Errors
+    /// If there is not so much.
+    pub fn reserve(&mut self, bytes: u64) -> Result<()> {
+        self.context.enter()?;
+        self.reserved = (self.take(bytes.max(1) as usize)?, bytes);
+        Ok(())
+    }
+
+    /// Memory from the driver.
+    fn take(&mut self, bytes: usize) -> Result<u64> {
+        let what = || {
+            let free = self.free_memory().unwrap_or(0);
+            format!("{bytes} bytes of memory on GPU {}, which has {free} free", self.info.index)
+        };
+        // SAFETY: memory is allocated and freed; the driver gives multiples of 256.
+        let memory = unsafe { Owned::new(what, |m| sys::cuMemAlloc_v2(m, bytes), sys::cuMemFree_v2)? };
+        let address = memory.get();
+        self.memory.push(memory);
+        Ok(address)
+    }
+
     /// The driver's refusal of machine code does not say why; versions that do not go together are the usual reason.
     fn load_code(&self, unit: &Unit, cubin: &Cubin) -> Result<Function> {
         let label = unit.label();
-        let what = || {
-            let ((major, minor), compiler) = (self.info.driver, self.jit.compiler());
-            let made = format!("made by {compiler} for {}", self.architecture);
-            format!("loading kernel `{label}`, {made}, into a driver of CUDA {major}.{minor}")
-        };
+        let what = || format!("loading kernel `{label}`, {}", versions(self.info.driver, cubin.maker));
         // SAFETY: the code is an ELF file that says itself how long it is.
         let module = unsafe {
-            let load = |module| sys::cuModuleLoadData(module, cubin.as_ptr().cast());
+            let load = |module| sys::cuModuleLoadData(module, cubin.code.as_ptr().cast());
             Owned::new(what, load, sys::cuModuleUnload)?
         };
         let mut function = ptr::null_mut();
@@ -206,8 +243,11 @@ impl Gpu {
         let kernel = &self.kernels[launch.kernel.0];
         let ([x, y, z], label) = (launch.grid, &kernel.label);
         assert_eq!(launch.args.len(), kernel.parameters, "parameters of kernel `{label}`");
-        let mut args: Vec<*mut c_void> =
-            launch.args.iter().map(|arg| ptr::from_ref(arg).cast_mut().cast()).collect();
+        assert!(kernel.parameters <= PARAMETERS, "kernel `{label}` has {} parameters", kernel.parameters);
+        let mut args = [ptr::null_mut::<c_void>(); PARAMETERS];
+        for (to, arg) in args.iter_mut().zip(&launch.args) {
+            *to = ptr::from_ref(arg).cast_mut().cast();
+        }
         let mut overlap = CUlaunchAttribute {
             id: CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
             pad: [0; 4],
@@ -268,6 +308,17 @@ impl Function {
     }
 }
 
+/// Which compiler's code goes to which driver, and what helps if that is too old for it: no driver takes code of a later major version.
+fn versions((major, minor): (i32, i32), (newer, newest): (i32, i32)) -> String {
+    let cure = match newer > major {
+        true => format!(
+            ": update the driver, or `pip install nvidia-cuda-nvrtc-cu{major}` and name its library by SHARDWRIGHT_NVRTC"
+        ),
+        false => String::new(),
+    };
+    format!("made by NVRTC {newer}.{newest}, into a driver of CUDA {major}.{minor}{cure}")
+}
+
 /// How many parameters a function has: the driver knows each of them by its number.
 fn parameters(function: CUfunction) -> usize {
     let (mut offset, mut size) = (0, 0);
@@ -285,14 +336,15 @@ impl Device for Gpu {
         self.context.enter()?;
         // the driver does not give nothing
         let bytes = bytes.max(1);
-        let what = || {
-            let free = self.free_memory().unwrap_or(0);
-            format!("{bytes} bytes of memory on GPU {}, which has {free} free", self.info.index)
+        let (address, left) = self.reserved;
+        let piece = bytes.next_multiple_of(ALIGNMENT) as u64;
+        let address = match left.checked_sub(piece) {
+            Some(left) => {
+                self.reserved = (address + piece, left);
+                address
+            }
+            None => self.take(bytes)?,
         };
-        // SAFETY: memory is allocated and freed; the driver gives multiples of 256.
-        let memory = unsafe { Owned::new(what, |m| sys::cuMemAlloc_v2(m, bytes), sys::cuMemFree_v2)? };
-        let address = memory.get();
-        self.memory.push(memory);
         // SAFETY: the memory has so many bytes.
         let result = unsafe { sys::cuMemsetD8Async(address, 0, bytes, self.stream.get()) };
         check(result, || format!("zeroing {bytes} bytes on GPU {}", self.info.index))?;
@@ -351,12 +403,22 @@ impl Device for Gpu {
         self.staging.download(self.stream.get(), from, out)
     }
 
+    fn check(&mut self) -> Result<()> {
+        self.context.enter()?;
+        // SAFETY: the stream is alive.
+        match unsafe { sys::cuStreamQuery(self.stream.get()) } {
+            CUresult::CUDA_ERROR_NOT_READY => Ok(()),
+            result => check(result, || format!("asking GPU {} whether it is there", self.info.index)),
+        }
+    }
+
     fn load(&mut self, units: &[Unit]) -> Result<Vec<Kernel>> {
         self.context.enter()?;
-        let cubins = self.jit.cubins(units, &self.architecture)?;
+        let architecture = self.architecture()?;
+        let cubins = self.jit.cubins(units, &architecture)?;
         for (unit, cubin) in units.iter().zip(&cubins) {
             if !self.known.contains_key(unit) {
-                let function = self.load_code(unit, cubin)?;
+                let function = self.ready(unit, cubin, &architecture)?;
                 self.known.insert(unit.clone(), Kernel(self.kernels.len()));
                 self.kernels.push(function);
             }
@@ -404,9 +466,22 @@ impl Drop for Gpu {
 
 impl fmt::Debug for Gpu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gpu")
-            .field("info", &self.info)
-            .field("architecture", &self.architecture)
-            .finish_non_exhaustive()
+        f.debug_struct("Gpu").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::versions;
+
+    #[test]
+    fn c6_a_compiler_newer_than_the_driver_is_named_with_the_cure() {
+        assert_eq!(versions((13, 0), (13, 5)), "made by NVRTC 13.5, into a driver of CUDA 13.0");
+        let why = versions((12, 4), (13, 5));
+        for part in
+            ["NVRTC 13.5", "CUDA 12.4", "update the driver", "nvidia-cuda-nvrtc-cu12", "SHARDWRIGHT_NVRTC"]
+        {
+            assert!(why.contains(part), "{part}: {why}");
+        }
     }
 }

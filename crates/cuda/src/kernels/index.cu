@@ -1,6 +1,6 @@
 // Scores of the lightning indexer: score[i][t] = sum over heads of g_h relu(q_h . k_t) x FACTOR, for the positions t up to
 // each row's own; nothing where all positions are kept anyway.
-// q [rows][HEADS][WIDTH], gate [rows][HEADS] f32, keys lines of WIDTH; score [rows][CONTEXT] f32.
+// q [rows][HEADS][WIDTH], gate [rows][HEADS] f32, keys lines of WIDTH; score [rows][step_context] f32.
 // Grid: any number, 1, rows; 256 threads, a warp for a key at a time. Bytes: each row's keys once.
 #include "common/cache.cuh"
 #include "common/overlap.cuh"
@@ -33,6 +33,6 @@ extern "C" __global__ void __launch_bounds__(256)
             sum += gates[h] * fmaxf(warp_sum(dot), 0);
         }
         // not -0, which would order below 0
-        if (lane == 0) score[(u64)i * CONTEXT + t] = sum * FACTOR + 0.0f;
+        if (lane == 0) score[i * step_context(step) + t] = sum * FACTOR + 0.0f;
     }
 }

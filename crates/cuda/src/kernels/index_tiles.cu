@@ -97,6 +97,6 @@ extern "C" __global__ void __launch_bounds__(256, 3)
         float2 sum = sums(key, s);
         int own = t + lane / 4 + 8 * (lane % 4);
         // not -0, which would order below 0
-        if (lane % 4 < 2 && own < count) score[(u64)i * CONTEXT + own] = (lane % 4 ? sum.y : sum.x) * FACTOR + 0.0f;
+        if (lane % 4 < 2 && own < count) score[i * step_context(step) + own] = (lane % 4 ? sum.y : sum.x) * FACTOR + 0.0f;
     }
 }

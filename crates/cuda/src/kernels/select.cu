@@ -2,15 +2,13 @@
 // with no more than KEEP positions keep all; the rest of their list is -1.
 // One block is enough for ALONE positions. Of more, each chooses the best of CHUNK, and the last one to be done the best of
 // these, which lie in the order of their positions. done [MAX_ROWS] is zero before and after.
-// score [rows][CONTEXT] f32, out [rows][KEEP] f32; keys, places [rows][CHUNKS][KEEP].
-// Grid: CHUNKS, 1, rows; 1024 threads. Bytes: five times the scores, by one SM for each chunk, from its L1 cache but for
+// score [rows][step_context] f32, out [rows][KEEP] f32; keys, places [rows][chunks][KEEP].
+// Grid: chunks of CHUNK, 1, rows; 1024 threads. Bytes: five times the scores, by one SM for each chunk, from its L1 cache but for
 // the first time. 128 k positions are 8 chunks and then one of 16 k.
 #include "common/last.cuh"
 #include "common/overlap.cuh"
 #include "common/select.cuh"
 #include "common/step.cuh"
-
-#define CHUNKS ((CONTEXT + CHUNK - 1) / CHUNK)
 
 static_assert(CHUNK >= KEEP, "all chunks but the last one leave KEEP");
 
@@ -21,15 +19,15 @@ extern "C" __global__ void __launch_bounds__(1024)
     if (i >= step_rows(step)) return;
     int count = step_position(step, i) + 1;
     if (first >= (count > ALONE ? count : 1)) return;
-    score += (u64)i * CONTEXT + first;
+    score += i * step_context(step) + first;
     out += (u64)i * KEEP;
     if (count <= ALONE) {
         for (int n = count + threadIdx.x; n < KEEP; n += 1024) out[n] = -1;
         each_kept<1024>(count, KEEP, [=](int t) { return ordered(score[t]); }, [=](int n, int t) { out[n] = (float)t; });
         return;
     }
-    keys += (u64)i * CHUNKS * KEEP;
-    places += (u64)i * CHUNKS * KEEP;
+    keys += (u64)i * gridDim.x * KEEP;
+    places += (u64)i * gridDim.x * KEEP;
     auto leave = [=](int n, int t) {
         keys[blockIdx.x * KEEP + n] = ordered(score[t]);
         places[blockIdx.x * KEEP + n] = first + t;

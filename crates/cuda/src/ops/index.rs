@@ -1,5 +1,6 @@
 //! The lightning indexer of sparse attention: which positions a row attends to.
 
+use shardwright_model::exec::BLOCK;
 use shardwright_model::op::Kind;
 
 use super::softmax::{cached, write};
@@ -26,12 +27,12 @@ pub(crate) fn pick(l: &mut Lower<'_>, op: usize, query: Slot, gate: Slot) {
     let local = l.op_at(op);
     let Kind::Index { heads, width, keep, cache } = local.kind else { return };
     let context = l.choices.context;
-    let scores = l.program.scratch(Scratch::Scores, l.rows() * context * 4);
+    let scores = l.program.scratch(Scratch::Scores, l.rows() * l.choices.layout.table * BLOCK * 4);
     let factor = (1.0 / ((heads * width) as f64).sqrt()) as f32;
     let tiled = l.choices.fast && width.is_multiple_of(32);
     let (stem, [blocks, keys]) = if tiled { ("index_tiles", TILED) } else { ("index", PLAIN) };
     let unit = cached(l, stem).int("HEADS", heads).int("WIDTH", width).int("KEEP", keep);
-    let unit = unit.int("CONTEXT", context).float("FACTOR", factor);
+    let unit = unit.float("FACTOR", factor);
     let blocks = blocks.min(context.div_ceil(keys)) as u32;
     let args = vec![Slot::Step, query, gate, l.cache(cache), scores.clone()];
     l.call(unit, [Axis::Blocks(blocks), Axis::Blocks(1), Axis::Rows(1)], 256, args);
@@ -43,8 +44,7 @@ fn select(l: &mut Lower<'_>, keep: usize, scores: Slot, to: Slot) {
     // what a chunk leaves is less than it had
     let chunk = CHUNK.max(2 * keep);
     let chunks = if context > ALONE { context.div_ceil(chunk) } else { 1 };
-    let unit = l.unit("select").int("KEEP", keep).int("CONTEXT", context);
-    let unit = unit.int("ALONE", ALONE).int("CHUNK", chunk);
+    let unit = l.unit("select").int("KEEP", keep).int("ALONE", ALONE).int("CHUNK", chunk);
     let left = rows * chunks * keep * 4;
     let [keys, places, done] =
         [(0, left), (1, left), (2, rows * 4)].map(|(n, bytes)| l.program.scratch(Scratch::Chosen(n), bytes));

@@ -82,10 +82,15 @@ impl Rows {
         self.tables[self.rows[i].0][position / BLOCK] * BLOCK + position % BLOCK
     }
 
+    /// Positions for which kernels have room in a row.
+    pub(crate) fn context(&self) -> usize {
+        BLOCK * self.tables.iter().map(Vec::len).max().unwrap_or(0)
+    }
+
     /// The step's numbers, for a kernel's sizes.
     fn words(&self, unit: &Unit) -> Vec<u32> {
-        let (most, table) = (number(unit, "MAX_ROWS"), number(unit, "TABLE"));
-        let mut words = vec![self.rows.len() as u32, 0, 0, 0];
+        let (most, table) = (number(unit, "MAX_ROWS"), self.context() / BLOCK);
+        let mut words = vec![self.rows.len() as u32, 0, table as u32, 0];
         words.resize(4 + most, 0);
         for numbers in [0, 1] {
             words.extend(self.rows.iter().map(|(s, p)| [*p, *s][numbers] as u32));

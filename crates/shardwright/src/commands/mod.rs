@@ -6,6 +6,7 @@ pub(crate) mod doctor;
 pub(crate) mod eval;
 pub(crate) mod generate;
 pub(crate) mod inspect;
+pub(crate) mod kernels;
 pub(crate) mod logits;
 pub(crate) mod plan;
 pub(crate) mod pull;

@@ -1,6 +1,6 @@
-// The step as it lies in memory (see step.rs): rows, wanted rows, then for each row its token, position, sequence and the
-// row that the n-th answer is of, then the cache blocks of each sequence.
-// MAX_ROWS: rows a step has room for; TABLE: blocks of a sequence.
+// The step as it lies in memory (see step.rs): rows, wanted rows, most blocks of a sequence, nothing, then for each row its
+// token, position, sequence and the row that the n-th answer is of, then the cache blocks of each sequence.
+// MAX_ROWS: rows a step has room for. How long a sequence may be is no constant, so that one kernel is for every context.
 #include "common/types.cuh"
 
 #define CACHE_BLOCK 64
@@ -15,8 +15,11 @@ DI int step_wanted_row(const int* s, int n) { return s[STEP_HEADER + 3 * MAX_ROW
 
 // The cache blocks of row i's sequence.
 DI const int* step_table(const int* s, int i) {
-    return s + STEP_HEADER + 4 * MAX_ROWS + (u64)step_sequence(s, i) * TABLE;
+    return s + STEP_HEADER + 4 * MAX_ROWS + (u64)step_sequence(s, i) * s[2];
 }
+
+// Positions for which a row has room, from each row to the next.
+DI u64 step_context(const int* s) { return (u64)s[2] * CACHE_BLOCK; }
 
 // The cache line of a position.
 DI u64 cache_line(const int* table, int position) {

@@ -47,12 +47,17 @@ impl DummyArgs {
         if let Some(layers) = self.layers {
             preset.set_layers(layers)?;
         }
-        let header = preset.header(Recipe::find(&self.recipe)?, Options::default())?;
-        let folder = tempfile::tempdir().context("a folder for the dummy model's header")?;
-        let path = folder.path().join(format!("{name}.gguf"));
-        let layout = Layout { sparse: true, ..Layout::default() };
-        synth::random(&header, &path, 1, &layout, &mut |_| {})?;
-        // the file stays mapped when its name is gone
-        Ok(Some(model.open_at(&path)?.dummy(self.tp_rank)))
+        Ok(Some(of_shape(model, &preset, Recipe::find(&self.recipe)?)?.dummy(self.tp_rank)))
     }
+}
+
+/// A model of this shape, over a file of holes.
+pub(crate) fn of_shape(model: &ModelArgs, preset: &Preset, recipe: &Recipe) -> anyhow::Result<Opened> {
+    let header = preset.header(recipe, Options::default())?;
+    let folder = tempfile::tempdir().context("a folder for the dummy model's header")?;
+    let path = folder.path().join(format!("{}.gguf", preset.name));
+    let layout = Layout { sparse: true, ..Layout::default() };
+    synth::random(&header, &path, 1, &layout, &mut |_| {})?;
+    // the file stays mapped when its name is gone
+    model.open_at(&path)
 }

@@ -56,7 +56,7 @@ impl LocalArgs {
 pub(super) fn step(args: &LocalArgs, model: &ModelArgs, how: &How) -> anyhow::Result<Step> {
     // kernels are cut by the longest context, so it is that of the same measurement without this
     let (opened, size) = args.open(model, how.predict as usize)?;
-    let mut executor = opened.on_gpus(&args.backend.fast(), size, size.context)?;
+    let mut executor = opened.on_gpus(&args.backend.fast(), size, size.context)?.executor;
     once(&mut executor, args.dummy.depth as usize, &args.ids(&opened), 0, size.rows)?;
     launches::measure(&mut executor, args.at(), how)
 }

@@ -1,6 +1,6 @@
 //! `shardwright bench`: how fast a model reads and writes, in this process or behind an HTTP server.
 
-mod dummy;
+pub(crate) mod dummy;
 mod kernels;
 mod ladder;
 mod launches;

@@ -2,6 +2,7 @@
 
 use super::host::{Host, Place};
 use serde_json::{Value as Json, json};
+use shardwright_model::card::Card as Told;
 
 /// Sums over ranks in a step of GLM-5: two a layer.
 pub(super) const SUMS: f64 = 156.0;
@@ -16,6 +17,10 @@ pub(super) struct Card {
     pub(super) free: Option<u64>,
     /// Why it can't be used.
     pub(super) broken: Option<String>,
+    /// Why it has no kernels.
+    pub(super) kernels: Option<String>,
+    /// What it tells of itself, or that it is lost.
+    pub(super) told: Option<Result<Told, String>>,
     pub(super) at: Place,
 }
 
@@ -57,13 +62,8 @@ impl Finding {
     }
 }
 
-/// All of a box; `gpus` and `compiler` say what is missing, if it is.
-pub(super) fn all(
-    host: &Host,
-    gpus: &Result<Vec<Card>, String>,
-    compiler: &Result<String, String>,
-    pairs: &[Pair],
-) -> Vec<Finding> {
+/// All of a box; `gpus` says what is missing, if it is.
+pub(super) fn all(host: &Host, gpus: &Result<Vec<Card>, String>, pairs: &[Pair]) -> Vec<Finding> {
     let cards = match gpus {
         Ok(cards) => cards,
         Err(why) => {
@@ -71,11 +71,8 @@ pub(super) fn all(
             return vec![Finding::new(why.clone(), fix)];
         }
     };
-    let compiler = compiler.as_ref().err().map(|why| {
-        Finding::new(format!("there is no kernel compiler: {why}"), "pip install nvidia-cuda-nvrtc")
-    });
     let several = cards.len() > 1;
-    let mut all: Vec<Finding> = compiler.into_iter().collect();
+    let mut all: Vec<Finding> = vec![];
     all.extend(cards.iter().flat_map(|card| of_card(card, several)));
     all.extend(of_host(host, cards));
     all.extend(pairs.iter().flat_map(of_pair));
@@ -90,7 +87,12 @@ fn of_card(card: &Card, several: bool) -> Vec<Finding> {
             "nvidia-smi tells who uses it, and in which mode it is",
         )
     });
-    let mut all: Vec<Finding> = broken.into_iter().collect();
+    let kernels = card
+        .kernels
+        .as_ref()
+        .map(|why| Finding::new(format!("GPU {i} has no kernels: {why}"), "pip install nvidia-cuda-nvrtc"));
+    let mut all: Vec<Finding> = broken.into_iter().chain(kernels).collect();
+    all.extend(card.told.iter().flat_map(|told| of_itself(i, told)));
     if let Some([now, most]) = at.lanes.filter(|[now, most]| now < most) {
         let fix = "seat the card anew or take another slot; look for bifurcation in the BIOS";
         all.push(Finding::new(format!("GPU {i} has {now} of its {most} lanes"), fix));
@@ -105,6 +107,48 @@ fn of_card(card: &Card, several: bool) -> Vec<Finding> {
             format!("what GPU {i} writes to others goes up to the processor first, by bridge {bridges}");
         let fix = at.redirects.iter().map(|b| format!("setpci -s {b} ECAP_ACS+6.w=0000")).collect::<Vec<_>>();
         all.push(Finding::new(what, fix.join("; ")));
+    }
+    all
+}
+
+/// What a card tells that slows it down, or will.
+fn of_itself(i: usize, told: &Result<Told, String>) -> Vec<Finding> {
+    let told = match told {
+        Ok(told) => told,
+        Err(why) => {
+            let fix = format!("nvidia-smi --gpu-reset -i {i}, or a restart; `dmesg` tells why");
+            return vec![Finding::new(why.clone(), fix)];
+        }
+    };
+    let mut all = vec![];
+    let mut find = |what: String, fix: &str| all.push(Finding::new(what, fix.replace("GPU", &i.to_string())));
+    if told.slowed == Some(true) {
+        find(
+            format!("heat or power hold the clock of GPU {i} down"),
+            "nvidia-smi -q -d PERFORMANCE -i GPU tells which; look for cooling and cables",
+        );
+    }
+    if told.held == Some(true) {
+        find(format!("the clock of GPU {i} is set lower than it could be"), "nvidia-smi -i GPU -rac -rgc");
+    }
+    if let ([_, Some(limit)], Some(usual)) = (told.power, told.power_usual)
+        && limit < 0.95 * usual
+    {
+        let fix = format!("nvidia-smi -i GPU -pl {usual:.0}");
+        find(format!("GPU {i} may take {limit:.0} W, {usual:.0} are usual"), &fix);
+    }
+    if told.replays.is_some_and(|n| n > 0) {
+        let count = told.replays.unwrap_or(0);
+        find(
+            format!("the link of GPU {i} has sent {count} packets once more"),
+            "seat card and riser anew; one PCIe generation less in the BIOS",
+        );
+    }
+    if told.errors[1].is_some_and(|n| n > 0) || told.worn == Some(true) {
+        find(
+            format!("the memory of GPU {i} has errors that can't be corrected"),
+            "nvidia-smi --gpu-reset -i GPU; if they come back, replace the card",
+        );
     }
     all
 }
@@ -158,7 +202,7 @@ mod tests {
     }
 
     fn found(host: &Host, cards: Vec<Card>, pairs: &[Pair]) -> Vec<Finding> {
-        all(host, &Ok(cards), &Ok("NVRTC".into()), pairs)
+        all(host, &Ok(cards), pairs)
     }
 
     fn says(all: &[Finding], what: &str, fix: &str) {
@@ -202,13 +246,38 @@ mod tests {
     }
 
     #[test]
-    fn without_gpu_or_compiler_that_is_what_is_told() {
+    fn what_a_card_tells_of_itself_is_judged() {
+        let found = |told| found(&Host::default(), vec![Card { told: Some(told), ..Card::default() }], &[]);
+        let well = Told { power: [Some(300.0), Some(700.0)], power_usual: Some(700.0), ..Told::default() };
+        let well = Told { slowed: Some(false), held: Some(false), replays: Some(0), ..well };
+        assert_eq!(found(Ok(well.clone())), []);
+        assert_eq!(found(Ok(Told::default())), []);
+        let ill = Told {
+            power: [None, Some(450.0)],
+            slowed: Some(true),
+            held: Some(true),
+            replays: Some(12),
+            errors: [Some(9), Some(1)],
+            ..well
+        };
+        let all = found(Ok(ill));
+        says(&all, "heat or power", "-i 0");
+        says(&all, "set lower", "-rgc");
+        says(&all, "may take 450 W, 700 are usual", "-pl 700");
+        says(&all, "12 packets", "riser");
+        says(&all, "can't be corrected", "reset");
+        assert_eq!(all.len(), 5);
+        says(&found(Err("GPU 0 is lost: gone".into())), "GPU 0 is lost", "--gpu-reset -i 0");
+    }
+
+    #[test]
+    fn without_gpu_or_kernels_that_is_what_is_told() {
         let card = Card { broken: Some("exclusive mode".into()), ..Card::default() };
         says(&found(&Host::default(), vec![card], &[]), "GPU 0 can't be used: exclusive mode", "nvidia-smi");
-        let none = all(&Host::default(), &Err("no driver".into()), &Err("none".into()), &[]);
+        let none = all(&Host::default(), &Err("no driver".into()), &[]);
         says(&none, "no driver", "CPU");
         assert_eq!(none.len(), 1);
-        let blind = all(&Host::default(), &Ok(vec![]), &Err("nowhere".into()), &[]);
-        says(&blind, "nowhere", "pip install nvidia-cuda-nvrtc");
+        let blind = Card { kernels: Some("nowhere".into()), ..Card::default() };
+        says(&found(&Host::default(), vec![blind], &[]), "nowhere", "pip install nvidia-cuda-nvrtc");
     }
 }

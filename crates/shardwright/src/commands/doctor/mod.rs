@@ -10,7 +10,8 @@ use host::{Host, Place};
 use serde_json::{Value as Json, json};
 use shardwright_cuda::device::Device;
 use shardwright_cuda::driver::{self, Gpu, GpuInfo};
-use shardwright_cuda::jit::Jit;
+use shardwright_cuda::jit::{Folders, Jit};
+use shardwright_cuda::nvml::Nvml;
 use shardwright_cuda::nvrtc::Nvrtc;
 use shardwright_cuda::peers;
 use std::io::Write;
@@ -35,6 +36,7 @@ pub(crate) struct Args {
 /// Bytes of a row of GLM-5's stream as it goes from rank to rank, and of many.
 const SMALL: usize = 12_288;
 const LARGE: usize = 8 << 20;
+pub(crate) const SUMMED: [usize; 2] = [SMALL, LARGE];
 /// Sums in a recording.
 const MANY: usize = 50;
 const FEW: usize = 4;
@@ -43,7 +45,7 @@ const FEW: usize = 4;
 pub(crate) struct Looked {
     host: Host,
     driver: Option<String>,
-    compiler: Result<String, String>,
+    compiler: Option<String>,
     cards: Vec<Card>,
     pairs: Vec<Pair>,
     findings: Vec<Finding>,
@@ -62,23 +64,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 pub(crate) fn look() -> Looked {
     let root = host::root();
     let host = Host::read(&root);
-    let compiler = Nvrtc::find().map_err(|e| e.to_string());
+    let compiler = Nvrtc::find().map(|nvrtc| nvrtc.to_string()).ok();
     let gpus = Gpu::list().map_err(|e| e.to_string());
     let driver = gpus
         .as_ref()
         .ok()
         .and_then(|all| all.first())
         .map(|gpu| format!("CUDA {}.{}", gpu.driver.0, gpu.driver.1));
-    let named: Result<String, String> = compiler.as_ref().map(ToString::to_string).map_err(Clone::clone);
-    let jit = compiler.ok().map(|nvrtc| Arc::new(Jit::new(nvrtc, Jit::folder(), |_, _| {})));
-    let card = |info| card(info, &root, jit.as_ref());
+    let jit = Arc::new(Jit::new(Nvrtc::find, Folders::find(), |_, _| {}));
+    let nvml = Nvml::find();
+    let card = |info| card(info, &root, &jit, nvml.as_ref().ok());
     let cards = gpus.map(|all| all.into_iter().map(card).collect::<Vec<Card>>());
-    let pairs = match (&cards, &jit) {
-        (Ok(cards), Some(jit)) => pairs(cards, jit),
-        _ => vec![],
-    };
-    let findings = findings::all(&host, &cards, &named, &pairs);
-    Looked { host, driver, compiler: named, cards: cards.unwrap_or_default(), pairs, findings }
+    let pairs = cards.as_ref().map_or(vec![], |cards| pairs(cards, &jit));
+    let findings = findings::all(&host, &cards, &pairs);
+    Looked { host, driver, compiler, cards: cards.unwrap_or_default(), pairs, findings }
 }
 
 impl Looked {
@@ -87,7 +86,7 @@ impl Looked {
         json!({
             "host": { "cores": host.cores, "memory": host.memory, "nodes": host.nodes, "iommu": host.iommu, "governor": host.governor },
             "driver": self.driver,
-            "compiler": self.compiler.as_ref().ok(),
+            "compiler": self.compiler,
             "cards": self.cards.iter().map(card_json).collect::<Vec<_>>(),
             "pairs": self.pairs.iter().map(pair_json).collect::<Vec<_>>(),
             "findings": self.findings.iter().map(Finding::json).collect::<Vec<_>>(),
@@ -96,13 +95,14 @@ impl Looked {
 
     /// The same for people.
     pub(crate) fn told(&self) -> String {
-        let programs = [self.driver.as_deref(), self.compiler.as_deref().ok()];
+        let programs = [self.driver.as_deref(), self.compiler.as_deref()];
         told(&self.host, programs, &self.cards, &self.pairs, &self.findings)
     }
 
     /// Cards that can be used, and their free bytes.
     pub(crate) fn usable(&self) -> Vec<(usize, u64)> {
-        self.cards.iter().filter_map(|card| Some((card.index, card.free?))).collect()
+        let ready = self.cards.iter().filter(|card| card.kernels.is_none());
+        ready.filter_map(|card| Some((card.index, card.free?))).collect()
     }
 
     /// Why none can, if so: what was found first.
@@ -118,12 +118,15 @@ impl Looked {
     }
 }
 
-fn card(info: GpuInfo, root: &std::path::Path, jit: Option<&Arc<Jit>>) -> Card {
-    let free = jit.map(|jit| Gpu::open(info.index, jit.clone()).and_then(|gpu| gpu.free_memory()));
-    let broken = free.as_ref().and_then(|free| Some(free.as_ref().err()?.to_string()));
+fn card(info: GpuInfo, root: &std::path::Path, jit: &Arc<Jit>, nvml: Option<&Nvml>) -> Card {
+    let free = Gpu::open(info.index, jit.clone()).and_then(|gpu| gpu.free_memory());
+    let broken = free.as_ref().err().map(ToString::to_string);
     let at = Place::read(root, &info.place);
-    let free = free.and_then(Result::ok);
-    Card { index: info.index, name: info.name, bus: info.place, memory: info.memory, free, broken, at }
+    let kernels = jit.architecture(info.capability).err().map(|e| e.to_string());
+    let watched = nvml.and_then(|nvml| nvml.card(&info.place, info.index).ok());
+    let told = watched.map(|mut card| card.read().map_err(|e| e.to_string()));
+    let (index, name, bus, memory) = (info.index, info.name, info.place, info.memory);
+    Card { index, name, bus, memory, free: free.ok(), broken, kernels, told, at }
 }
 
 /// Every two cards.
@@ -159,9 +162,16 @@ fn tried(cards: [usize; 2], jit: &Arc<Jit>, way: driver::Way) -> Result<Way, Str
 
 fn card_json(card: &Card) -> Json {
     let at = &card.at;
+    let told = card.told.as_ref().and_then(|told| told.as_ref().ok()).map(|told| {
+        json!({
+            "watts": told.power, "usual_watts": told.power_usual, "clock_hz": told.clock, "memory_clock_hz": told.memory_clock,
+            "celsius": told.temperature, "pcie_replays": told.replays, "memory_errors": told.errors, "slowed": told.slowed,
+            "held": told.held, "worn": told.worn,
+        })
+    });
     json!({
         "index": card.index, "name": card.name, "bus": card.bus, "memory": card.memory, "free": card.free,
-        "broken": card.broken, "lanes": at.lanes, "speed": at.speed, "window": at.window, "node": at.node, "redirects": at.redirects,
+        "broken": card.broken, "lanes": at.lanes, "speed": at.speed, "window": at.window, "node": at.node, "redirects": at.redirects, "told": told,
     })
 }
 

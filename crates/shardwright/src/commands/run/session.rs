@@ -3,7 +3,7 @@
 use super::paint::Screen;
 use super::{Args, INTERRUPTED};
 use crate::progress::Progress;
-use crate::wire::{Opened, Size, name, tokenizer};
+use crate::wire::{Opened, ROWS, Size, name, tokenizer};
 use anyhow::{Context, bail};
 use serde_json::{Map, Value as Json};
 use shardwright_engine::generate::Generator;
@@ -17,9 +17,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-/// Rows of a step: few enough that Ctrl-C is heard soon.
-const ROWS: usize = 128;
 
 /// A model, ready.
 pub(super) struct Session {

@@ -3,6 +3,7 @@
 use super::tokens::tokens;
 use crate::commands::run::{Seed, seed};
 use crate::usage;
+use crate::wire::ROWS;
 use anyhow::{Context, bail};
 use serde_json::{Map, Value};
 use shardwright_engine::engine;
@@ -92,7 +93,7 @@ pub(super) struct SizeArgs {
     #[arg(long, value_name = "N")]
     pub(super) cache_tokens: Option<usize>,
     /// Most tokens of a step, of prompts and answers together.
-    #[arg(short, long = "max-num-batched-tokens", visible_aliases = ["batch-size", "ubatch-size"], value_name = "N", default_value_t = 128,
+    #[arg(short, long = "max-num-batched-tokens", visible_aliases = ["batch-size", "ubatch-size"], value_name = "N", default_value_t = ROWS as u32,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) batch: u32,
     /// Copies of the model that run side by side, each with a cache and limits of its own. A request goes where its beginning

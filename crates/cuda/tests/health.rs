@@ -1,0 +1,89 @@
+//! Cards are watched: what they tell, and what becomes of an executor whose card is lost or whose driver hangs.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod nvml;
+
+use nvml::{Fake, PLACE};
+use shardwright_cuda::health::Guarded;
+use shardwright_model::card::Card;
+use shardwright_model::exec::{Executor, Limits};
+use shardwright_model::null::Null;
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_card_tells_how_it_is() {
+    let Some(fake) = Fake::new() else { return };
+    let mut card = fake.open().card(PLACE, 4).unwrap();
+    let well = Card {
+        index: 4,
+        power: [Some(412.5), Some(600.0)],
+        power_usual: Some(700.0),
+        clock: [Some(1.755e9), Some(1.98e9)],
+        memory_clock: [Some(3.201e9); 2],
+        temperature: Some(61.0),
+        replays: Some(3),
+        errors: [Some(5), Some(0)],
+        slowed: Some(false),
+        held: Some(false),
+        // this library is older than that question
+        worn: None,
+        xids: (0, None),
+    };
+    assert_eq!(card.read().unwrap(), well);
+    fake.is("hot");
+    assert_eq!(card.read().unwrap(), Card { slowed: Some(true), ..well.clone() });
+    fake.is("xid");
+    let ill = Card { xids: (1, Some(63)), ..well };
+    assert_eq!(card.read().unwrap(), ill);
+    assert_eq!(card.read().unwrap(), ill, "told once, counted once");
+    fake.is("lost");
+    assert!(card.read().unwrap_err().to_string().contains("GPU 4 is lost: GPU is lost"));
+    let why = fake.open().card("0000:99:00.0", 5).unwrap_err().to_string();
+    assert!(why.contains("GPU 5 at 0000:99:00.0: Not Found"), "{why}");
+}
+
+fn guarded(fake: &Fake) -> Guarded {
+    let limits = Limits { vocab: 4, rows: 4, blocks: 4, context: 64, width: 1, drafts: false, takes: 0 };
+    let card = fake.open().card(PLACE, 0).unwrap();
+    Guarded::new(Box::new(Null::new(limits, |_, _| 1)), vec![card]).unwrap()
+}
+
+/// What the executor says when asked again and again, as the engine does.
+fn ends(exec: &mut Guarded, within: Duration) -> String {
+    let begun = Instant::now();
+    loop {
+        if let Err(why) = exec.check() {
+            return why.to_string();
+        }
+        assert!(begun.elapsed() < within, "nothing was noticed");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_lost_card_ends_the_executor() {
+    let Some(fake) = Fake::new() else { return };
+    let mut exec = guarded(&fake);
+    let begun = Instant::now();
+    while exec.cards().is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(5), "nothing was seen");
+        exec.check().unwrap();
+    }
+    assert_eq!(exec.cards()[0].temperature, Some(61.0));
+    fake.is("lost");
+    assert!(ends(&mut exec, Duration::from_secs(5)).contains("GPU 0 is lost"));
+}
+
+#[test]
+fn a_driver_that_hangs_ends_the_executor() {
+    let Some(fake) = Fake::new() else { return };
+    let mut exec = guarded(&fake);
+    exec.check().unwrap();
+    fake.is("silent");
+    // a process that was stopped for a while finds no fault in that
+    std::thread::sleep(Duration::from_secs(5));
+    exec.check().unwrap();
+    let why = ends(&mut exec, Duration::from_secs(6));
+    assert!(why.contains("the driver has not told for 4 s"), "{why}");
+    fake.is("");
+}

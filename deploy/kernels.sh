@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Kernels that a release ships, so that a box with a driver needs no compiler: `deploy/kernels.sh FOLDER [ARCHITECTURE,...]`.
+# Needs NVRTC (`pip install nvidia-cuda-nvrtc`), no GPU. What is in the folder already is not made again.
+set -euo pipefail
+binary=${SHARDWRIGHT:-shardwright}
+folder=$1
+# shellcheck disable=SC2206
+arch=${2:+--arch $2}
+# shellcheck disable=SC2086
+"$binary" kernels --out "$folder" --demo --preset glm-5,glm-5.1,glm-5.2 \
+    --recipe ud-q4_k_xl,ud-q4_k_s-like,ud-q2_k_xl-like --tp 1,2,4,6,8 $arch
+du -sh "$folder"
