@@ -15,15 +15,10 @@ const ARCHITECTURES: [&str; 7] = ["sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a"
 /// Narrows them, for quick looks: names with commas between.
 const SOME: &str = "SHARDWRIGHT_ARCHITECTURES";
 /// Kernels that may spill: stem, one of its numbers, and at most how many bytes, stored and loaded, on each architecture; the first
-/// that fits counts. Five to eight rows at a time are held in registers, which is how prompts are read until they have kernels of their
-/// own; the last step of an answer is one block; experts without rounding are for measuring. Products for one row spill a few words
-/// over their loop for more blocks at a time, which is faster.
-const SPILLS: [(&str, &str, [u32; ARCHITECTURES.len()]); 5] = [
+/// that fits counts. The last step of an answer is one block; products without rounding are for comparing.
+const SPILLS: [(&str, &str, [u32; ARCHITECTURES.len()]); 2] = [
     ("answer", "LAST=1", [32, 72, 72, 0, 8, 8, 104]),
-    ("down", "QUANT=QUANT_Q5_K", [36, 12, 12, 12, 0, 0, 0]),
-    ("experts", "FAST=0", [116, 148, 148, 108, 0, 0, 0]),
-    ("experts", "QUANT=QUANT_Q4_K", [32, 32, 32, 32, 8, 8, 32]),
-    ("linear", "QUANT=QUANT_Q5_K", [0, 32, 32, 32, 32, 32, 32]),
+    ("linear", "FAST=0", [0, 0, 0, 0, 356, 356, 356]),
 ];
 /// The most shared memory that a block can have on each of them.
 const SHARED: u32 = 99 << 10;

@@ -47,7 +47,8 @@ typedef m0::Matrix Down;
 // The rows of an expert, of which TEAMS warps share out the block's; those of the shared expert all warps do.
 typedef Side<Down, Down, false, OWN, TEAMS, 1, 1> Chosen;
 #if SHARED
-typedef Side<SECOND, SECOND, false, OWN, USED * TEAMS, 1, 1> Shared;
+// both are under way at once: wide pieces of the chosen leave less room
+typedef Side<SECOND, SECOND, false, OWN, USED * TEAMS, 1, 1, Down::registers <= 8 ? HELD_REGISTERS : HELD_REGISTERS / 2> Shared;
 #endif
 
 extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_HELD)

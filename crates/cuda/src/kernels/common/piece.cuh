@@ -30,7 +30,8 @@ DI void piece_dots(const Piece& p, const u8*, int u, const Input (&x)[Count], fl
 #elif FAST && PLANES && (QUANT == QUANT_Q4_K || QUANT == QUANT_Q5_K)
 
 #define UNITS (COLS / 32)
-#define PIECE_REGISTERS (QUANT == QUANT_Q5_K ? 12 : 8)
+// of Q5_K with those that its fifth bits pass through
+#define PIECE_REGISTERS (QUANT == QUANT_Q5_K ? 16 : 8)
 
 struct Piece {
     uint4 q, head;

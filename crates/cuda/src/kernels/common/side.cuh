@@ -2,8 +2,8 @@
 // ones lie abreast in the lanes of one, and each lane has some of those under way at a time.
 #include "common/reduce.cuh"
 
-// Own rows of Warps warps, of which Slices share each, for Count rows of activations.
-template <class M, class U, bool Both, int Own, int Warps, int Count, int Slices = M::slices>
+// Own rows of Warps warps, of which Slices share each, for Count rows of activations; Held registers for weights under way.
+template <class M, class U, bool Both, int Own, int Warps, int Count, int Slices = M::slices, int Held = HELD_REGISTERS>
 struct Side {
     enum {
         lanes = Both && (int)U::lanes > (int)M::lanes ? (int)U::lanes : (int)M::lanes,
@@ -15,7 +15,7 @@ struct Side {
         // both of a pair by the same loop
         alike = Both && Same<M, U>::is,
         turns = (M::units + lanes * slices - 1) / (lanes * slices),
-        room = HELD_REGISTERS / ((turns > 0 ? turns : 1) * M::registers * (1 + alike)),
+        room = Held / ((turns > 0 ? turns : 1) * M::registers * (1 + alike)),
         most = Count > 2 || room < 1 ? 1 : Count > 1 && room > 2 ? 2 : room > 4 ? 4 : room,
         depth = (passes + (passes + most - 1) / most - 1) / ((passes + most - 1) / most),
         fetched = depth * (1 + alike)
