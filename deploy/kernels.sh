@@ -3,7 +3,7 @@
 # Needs NVRTC (`pip install nvidia-cuda-nvrtc`), no GPU. What is in the folder already is not made again.
 set -euo pipefail
 binary=${SHARDWRIGHT:-shardwright}
-folder=$1
+folder=${1:?usage: deploy/kernels.sh FOLDER [ARCHITECTURE,...]}
 # shellcheck disable=SC2206
 arch=${2:+--arch $2}
 # shellcheck disable=SC2086

@@ -4,7 +4,9 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::path::Path;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread::Builder;
+use std::time::Duration;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use shardwright_model::card::Card;
@@ -18,6 +20,9 @@ const NVML: Wanted = Wanted {
     variable: "SHARDWRIGHT_NVML",
     cure: "it comes with NVIDIA's driver",
 };
+
+/// A library that has not started by then hangs.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 type Handle = *mut c_void;
 type Status = c_int;
@@ -136,7 +141,16 @@ impl Nvml {
     /// # Errors
     /// If there is none, or it does not start.
     pub fn find() -> Result<Nvml> {
-        NVML.first(&|name| std::env::var_os(name), Nvml::open).map_err(Error::Driver)
+        let (tell, told) = mpsc::channel();
+        let look = move || {
+            let found = NVML.first(&|name| std::env::var_os(name), Nvml::open).map_err(Error::Driver);
+            // nobody may be waiting any more
+            let _ = tell.send(found);
+        };
+        let thread = Builder::new().name("nvml".into()).spawn(look);
+        thread.map_err(|e| Error::Driver(format!("NVML can't be asked: {e}")))?;
+        let silent = |_| Error::Driver(format!("NVML has not answered within {} s", PATIENCE.as_secs()));
+        told.recv_timeout(PATIENCE).map_err(silent)?
     }
 
     /// This one.

@@ -16,10 +16,8 @@ const ARCHITECTURES: [&str; 7] = ["sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a"
 const SOME: &str = "SHARDWRIGHT_ARCHITECTURES";
 /// Kernels that may spill: stem, one of its numbers, and at most how many bytes, stored and loaded, on each architecture; the first
 /// that fits counts. The last step of an answer is one block; products without rounding are for comparing.
-const SPILLS: [(&str, &str, [u32; ARCHITECTURES.len()]); 2] = [
-    ("answer", "LAST=1", [32, 72, 72, 0, 8, 8, 104]),
-    ("linear", "FAST=0", [0, 0, 0, 0, 356, 356, 356]),
-];
+const SPILLS: [(&str, &str, [u32; ARCHITECTURES.len()]); 2] =
+    [("answer", "LAST=1", [32, 72, 72, 0, 8, 8, 104]), ("linear", "FAST=0", [0, 0, 0, 0, 356, 356, 356])];
 /// The most shared memory that a block can have on each of them.
 const SHARED: u32 = 99 << 10;
 

@@ -6,8 +6,9 @@ mod nvml;
 use nvml::{Fake, PLACE};
 use shardwright_cuda::health::Guarded;
 use shardwright_model::card::Card;
-use shardwright_model::exec::{Executor, Limits};
+use shardwright_model::exec::{Executor, Limits, StepBatch, Want};
 use shardwright_model::null::Null;
+use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -42,10 +43,13 @@ fn a_card_tells_how_it_is() {
     assert!(why.contains("GPU 5 at 0000:99:00.0: Not Found"), "{why}");
 }
 
+const LIMITS: Limits =
+    Limits { vocab: 4, rows: 4, blocks: 4, context: 64, width: 1, drafts: false, takes: 0 };
+
 fn guarded(fake: &Fake) -> Guarded {
-    let limits = Limits { vocab: 4, rows: 4, blocks: 4, context: 64, width: 1, drafts: false, takes: 0 };
     let card = fake.open().card(PLACE, 0).unwrap();
-    Guarded::new(Box::new(Null::new(limits, |_, _| 1)), vec![card]).unwrap()
+    let hung = |why: &str| panic!("nothing hangs here: {why}");
+    Guarded::new(Box::new(Null::new(LIMITS, |_, _| 1)), vec![card], hung).unwrap()
 }
 
 /// What the executor says when asked again and again, as the engine does.
@@ -72,6 +76,37 @@ fn a_lost_card_ends_the_executor() {
     assert_eq!(exec.cards()[0].temperature, Some(61.0));
     fake.is("lost");
     assert!(ends(&mut exec, Duration::from_secs(5)).contains("GPU 0 is lost"));
+}
+
+#[test]
+fn a_step_that_does_not_end_on_a_lost_card_is_told() {
+    let Some(fake) = Fake::new() else { return };
+    let card = fake.open().card(PLACE, 0).unwrap();
+    let (tell, told) = mpsc::channel();
+    let (end, ended) = mpsc::channel::<()>();
+    let ended = Mutex::new(ended);
+    let stuck = Null::new(LIMITS, move |_, _| {
+        // until the test has seen what it wants to see
+        let _ = ended.lock().unwrap().recv();
+        1
+    });
+    let hung = move |why: &str| tell.send(why.to_owned()).unwrap();
+    let mut exec = Guarded::new(Box::new(stuck), vec![card], hung).unwrap();
+    let batch = StepBatch {
+        tokens: vec![0],
+        positions: vec![0],
+        sequences: vec![0],
+        tables: vec![vec![0]],
+        wants: vec![Want::Candidates],
+        want_hidden: false,
+        hidden: None,
+    };
+    let step = std::thread::spawn(move || exec.step(&batch).is_ok());
+    fake.is("lost");
+    let why = told.recv_timeout(Duration::from_secs(8)).unwrap();
+    assert!(why.contains("GPU 0 is lost"), "{why}");
+    drop(end);
+    assert!(step.join().unwrap());
 }
 
 #[test]

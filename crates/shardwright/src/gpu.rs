@@ -104,7 +104,10 @@ impl OnGpus {
         let card = |nvml: &Nvml, (place, index): &(String, usize)| nvml.card(place, *index);
         let all = |nvml: Nvml| self.places.iter().map(|at| card(&nvml, at)).collect::<Result<Vec<_>, _>>();
         match Nvml::find().and_then(all) {
-            Ok(cards) => Ok(Box::new(Guarded::new(executor, cards)?)),
+            Ok(cards) => Ok(Box::new(Guarded::new(executor, cards, |why| {
+                log::error!("{why}, and a step on it does not end");
+                std::process::exit(1);
+            })?)),
             Err(e) => {
                 log::info!("the GPUs are not watched: {e}");
                 Ok(executor)

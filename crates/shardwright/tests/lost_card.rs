@@ -16,7 +16,7 @@ fn an_engine_at_rest_fails_with_its_card() {
     let Some(fake) = Fake::new() else { return };
     let limits = Limits { vocab: 4, rows: 4, blocks: 4, context: 64, width: 1, drafts: false, takes: 0 };
     let card = fake.open().card(PLACE, 0).unwrap();
-    let guarded = Guarded::new(Box::new(Null::new(limits, |_, _| 1)), vec![card]).unwrap();
+    let guarded = Guarded::new(Box::new(Null::new(limits, |_, _| 1)), vec![card], |_| {}).unwrap();
     let engine = Engine::start(Box::new(guarded), [2], engine::Options::default()).unwrap();
     let wait = |what: &str, until: &dyn Fn() -> bool| {
         let begun = Instant::now();

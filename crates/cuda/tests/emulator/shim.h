@@ -247,7 +247,9 @@ static float warp_max(float v) { return shim_reduce(v, [](float a, float b) { re
 
 // Kernels run one after the other.
 static inline void let_later_begin() {}
-static inline void await_earlier() {}
+// Every block must wait, or a kernel would seem to be done before those in front of it are.
+static bool shim_waited;
+static inline void await_earlier() { shim_waited = true; }
 
 // What common/ring.cuh does: pieces come at once, and are counted.
 static inline void ring_init(unsigned long long* full, int) { *full = 0; }
@@ -477,7 +479,12 @@ static int shim_launch(void (*body)(), const unsigned* grid, unsigned threads, u
             for (unsigned x = 0; x < grid[0]; x++) {
                 blockIdx = {x, y, z};
                 memset(shim.shared, 0xff, shared);
+                shim_waited = false;
                 shim_block();
+                if (!shim_waited) {
+                    fprintf(stderr, "block %u %u %u has not waited for its turn\n", x, y, z);
+                    abort();
+                }
             }
     return 0;
 }

@@ -23,8 +23,8 @@ use std::time::Instant;
 /// Compile the kernels of models into a folder, so that `run`, `serve` and `doctor` need no compiler where it is shipped.
 ///
 /// They are looked for in `kernels` beside the program, in `share/shardwright/kernels` beside its folder, or where SHARDWRIGHT_KERNELS says.
-/// A model's kernels depend on its sizes, on the types of its weights and on the number of ranks, not on the length of the context;
-/// a file given here is read as far as its header. What is in the folder already is not compiled again. No GPU is needed.
+/// A model's kernels depend on its sizes, on the types of its weights and on the number of ranks, and on the length of the context below 8,192,
+/// where those of 1,024, 2,048 and 4,096 are made; a file given here is read as far as its header. What is in the folder already is not compiled again. No GPU is needed.
 #[derive(clap::Args)]
 #[command(
     mut_group("Which", |which| which.required(false)),
@@ -62,8 +62,8 @@ pub(crate) struct Args {
 /// Cards from 2020 on: A100; RTX 30; RTX 40; H100 and H200; B200; B300; RTX 50 and RTX PRO.
 const ARCHITECTURES: [&str; 7] = ["sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a"];
 
-/// Contexts that show all kernels: attention over few positions is cut into fewer parts, and has no indexer.
-const CONTEXTS: [usize; 3] = [1024, 2048, 8192];
+/// Contexts whose kernels are made: attention over few positions is cut into fewer parts, and has no indexer.
+const CONTEXTS: [usize; 4] = [1024, 2048, 4096, 8192];
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
@@ -73,6 +73,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         return Ok(());
     }
     writeln!(out, "{}", Nvrtc::find()?)?;
+    std::fs::create_dir_all(&args.out).with_context(|| format!("{}", args.out.display()))?;
     for architecture in &args.arch {
         let begun = Instant::now();
         let bar = Mutex::new(None::<Progress>);
@@ -82,6 +83,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         };
         let folders = Folders { own: Some(args.out.clone()), shipped: vec![] };
         let made = Jit::new(Nvrtc::find, folders, progress).cubins(&units, architecture)?;
+        let folder = args.out.join(architecture);
+        let kept = std::fs::read_dir(&folder).map_or(0, Iterator::count);
+        if kept < made.len() {
+            bail!("{}: only {kept} of {} kernels could be kept", folder.display(), made.len());
+        }
         let size: usize = made.iter().map(|cubin| cubin.code.len()).sum();
         let seconds = begun.elapsed().as_secs_f64();
         writeln!(out, "{architecture}: {} kernels, {}, {seconds:.0} s", made.len(), bytes(size as u64))?;

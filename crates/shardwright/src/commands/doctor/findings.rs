@@ -92,7 +92,7 @@ fn of_card(card: &Card, several: bool) -> Vec<Finding> {
         .as_ref()
         .map(|why| Finding::new(format!("GPU {i} has no kernels: {why}"), "pip install nvidia-cuda-nvrtc"));
     let mut all: Vec<Finding> = broken.into_iter().chain(kernels).collect();
-    all.extend(card.told.iter().flat_map(|told| of_itself(i, told)));
+    all.extend(card.told.iter().flat_map(|told| of_itself([&i.to_string(), &card.bus], told)));
     if let Some([now, most]) = at.lanes.filter(|[now, most]| now < most) {
         let fix = "seat the card anew or take another slot; look for bifurcation in the BIOS";
         all.push(Finding::new(format!("GPU {i} has {now} of its {most} lanes"), fix));
@@ -111,17 +111,18 @@ fn of_card(card: &Card, several: bool) -> Vec<Finding> {
     all
 }
 
-/// What a card tells that slows it down, or will.
-fn of_itself(i: usize, told: &Result<Told, String>) -> Vec<Finding> {
+/// What a card tells that slows it down, or will. It has a number here, and a place by which `nvidia-smi` knows it whatever order the
+/// cards are in.
+fn of_itself([i, bus]: [&str; 2], told: &Result<Told, String>) -> Vec<Finding> {
     let told = match told {
         Ok(told) => told,
         Err(why) => {
-            let fix = format!("nvidia-smi --gpu-reset -i {i}, or a restart; `dmesg` tells why");
+            let fix = format!("nvidia-smi --gpu-reset -i {bus}, or a restart; `dmesg` tells why");
             return vec![Finding::new(why.clone(), fix)];
         }
     };
     let mut all = vec![];
-    let mut find = |what: String, fix: &str| all.push(Finding::new(what, fix.replace("GPU", &i.to_string())));
+    let mut find = |what: String, fix: &str| all.push(Finding::new(what, fix.replace("GPU", bus)));
     if told.slowed == Some(true) {
         find(
             format!("heat or power hold the clock of GPU {i} down"),
@@ -247,7 +248,10 @@ mod tests {
 
     #[test]
     fn what_a_card_tells_of_itself_is_judged() {
-        let found = |told| found(&Host::default(), vec![Card { told: Some(told), ..Card::default() }], &[]);
+        let bus = || "0000:01:00.0".to_owned();
+        let found = |told| {
+            found(&Host::default(), vec![Card { told: Some(told), bus: bus(), ..Card::default() }], &[])
+        };
         let well = Told { power: [Some(300.0), Some(700.0)], power_usual: Some(700.0), ..Told::default() };
         let well = Told { slowed: Some(false), held: Some(false), replays: Some(0), ..well };
         assert_eq!(found(Ok(well.clone())), []);
@@ -261,13 +265,13 @@ mod tests {
             ..well
         };
         let all = found(Ok(ill));
-        says(&all, "heat or power", "-i 0");
+        says(&all, "heat or power", "-i 0000:01:00.0");
         says(&all, "set lower", "-rgc");
         says(&all, "may take 450 W, 700 are usual", "-pl 700");
         says(&all, "12 packets", "riser");
         says(&all, "can't be corrected", "reset");
         assert_eq!(all.len(), 5);
-        says(&found(Err("GPU 0 is lost: gone".into())), "GPU 0 is lost", "--gpu-reset -i 0");
+        says(&found(Err("GPU 0 is lost: gone".into())), "GPU 0 is lost", "--gpu-reset -i 0000:01:00.0");
     }
 
     #[test]

@@ -126,6 +126,9 @@ impl Model {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    // what can't be written is known before minutes of measuring
+    let open = |path: &PathBuf| std::fs::File::create(path).with_context(|| path.display().to_string());
+    let page = args.html.as_ref().map(open).transpose()?;
     let looked = doctor::look();
     let usable = looked.usable();
     let free = usable.iter().map(|(_, free)| *free).min().unwrap_or(0);
@@ -135,8 +138,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let ladder = Ladder { args, model: &model, looked: &looked, card: card.as_ref(), cards: &cards };
     let rungs = ladder.rungs()?;
     let report = Report { model: model.title(), card: card.as_ref(), looked: &looked, rungs };
-    if let Some(path) = &args.html {
-        std::fs::write(path, report.page()).with_context(|| path.display().to_string())?;
+    if let Some(mut page) = page {
+        page.write_all(report.page().as_bytes())?;
     }
     let mut out = std::io::stdout();
     if args.json {
