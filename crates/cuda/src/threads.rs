@@ -1,14 +1,15 @@
 //! Work shared out over threads that live as long as it does.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::thread::{self, Builder};
 
 /// What C libraries expect of a thread, which is more than Rust gives one.
 const STACK: usize = 16 << 20;
 
-/// How many threads this process may run at once.
+/// How many threads this process may run at once, as it was asked first: asking reads files.
 pub(crate) fn available() -> usize {
-    thread::available_parallelism().map_or(1, usize::from)
+    static COUNT: LazyLock<usize> = LazyLock::new(|| thread::available_parallelism().map_or(1, usize::from));
+    *COUNT
 }
 
 /// Runs `f` on every item; each of at most `threads` threads takes the next one when it is done with its last.
