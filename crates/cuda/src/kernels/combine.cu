@@ -9,7 +9,7 @@
 
 extern "C" __global__ void __launch_bounds__(256) run(const int* step, const float* part, float* out, i8* q, float4* s) {
     in_turn();
-    int i = blockIdx.z, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int i = blockIdx.z, lane = threadIdx.x % 32;
     int k = WIDE ? 256 * blockIdx.y + threadIdx.x : 32 * blockIdx.y + lane;
     if (i >= step_rows(step)) return;
     Merge<PARTS, VALUE> merge(part, step, i, HEADS, blockIdx.x, KEEP);
@@ -19,6 +19,7 @@ extern "C" __global__ void __launch_bounds__(256) run(const int* step, const flo
 #pragma unroll
     for (int n = 1; n < SHARES; n++) v += k < VALUE ? merge.share(k, n) : 0;
 #else
+    int warp = threadIdx.x / 32;
     __shared__ float shares[SHARES][32];
     float v = k < VALUE ? merge.share(k, warp) : 0;
     shares[warp][lane] = v;

@@ -35,9 +35,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_HELD)
     for (int r = threadIdx.x; r < own; r += BLOCK) {
         float2 sum = S::sum(sums, 0, r);
         float v = sum.x / (1 + expf(-sum.x)) * sum.y;
-        u64 to = ((u64)i * USED + j) * OUTS + n + r, group = to - r % 32;
-        // whole warps are here, as rows that are rounded are dealt by 32
+        u64 to = ((u64)i * USED + j) * OUTS + n + r;
 #if ROUND
+        // whole warps are here, as rows that are rounded are dealt by 32
+        u64 group = to - r % 32;
         round_warp(v, q + group, s + group / 32);
 #else
         out[to] = v;
