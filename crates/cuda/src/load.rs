@@ -40,6 +40,8 @@ pub(crate) struct Loader<'a> {
     /// By name, what is held of it, and whether it is decoded: the place among the slots.
     loaded: HashMap<(String, [usize; 6], bool), usize>,
     slots: Vec<Loaded>,
+    /// What threads make pieces in.
+    parts: Vec<Part>,
 }
 
 /// A weight on the device.
@@ -57,7 +59,7 @@ struct Loaded {
 impl<'a> Loader<'a> {
     /// Without a file's weights, where it is a dummy, random ones are made up.
     pub(crate) fn new(reader: &'a Reader, dummy: bool, watch: &'a mut dyn FnMut(u64)) -> Loader<'a> {
-        Loader { reader, dummy, watch, loaded: HashMap::new(), slots: vec![] }
+        Loader { reader, dummy, watch, loaded: HashMap::new(), slots: vec![], parts: parts() }
     }
 
     /// The addresses of the weights of an op of a rank.
@@ -124,7 +126,7 @@ impl<'a> Loader<'a> {
         address: u64,
     ) -> Result<u64> {
         let (mut to, mut hash) = (address, 0u64);
-        pieces(w, decoded, self.reader, &mut |piece, part| {
+        pieces(w, decoded, self.reader, &mut self.parts, &mut |piece, part| {
             hash = hash.wrapping_add(part);
             device.upload(to, piece)?;
             (self.watch)(piece.len() as u64);
@@ -161,7 +163,7 @@ impl<'a> Loader<'a> {
     /// What to say of a slot whose hash is wrong: it is read back and compared with the file.
     fn differs(&self, device: &mut dyn Device, slot: &Loaded) -> Result<Error> {
         let (mut at, mut wrong) = (0, None::<Range<usize>>);
-        pieces(&slot.weight, slot.decoded, self.reader, &mut |piece, _| {
+        pieces(&slot.weight, slot.decoded, self.reader, &mut parts(), &mut |piece, _| {
             let mut held = vec![0; piece.len()];
             device.download(slot.address + at as u64, &mut held)?;
             let differ = |i: &usize| held[*i] != piece[*i];
@@ -198,23 +200,31 @@ fn pieces(
     w: &LocalWeight,
     decoded: bool,
     reader: &Reader,
+    parts: &mut [Part],
     each: &mut dyn FnMut(&[u8], u64) -> Result<()>,
 ) -> Result<()> {
     let rows = rows(w);
     let bytes = if decoded { w.cols.len() * 4 } else { w.bytes_a_row() };
     let some = (PIECE / bytes.max(1)).max(1);
-    let threads = THREADS.min(available());
-    let mut parts: Vec<Part> = (0..threads).map(|_| Part::default()).collect();
-    for (n, many) in rows.chunks(some * threads).enumerate() {
-        let behind = |k: usize| ((n * threads + k) * some * bytes) as u64;
-        let work = many.chunks(some).zip(&mut parts).enumerate();
-        share(threads - 1, work, |(k, (rows, part))| part.make(w, decoded, reader, rows, behind(k)));
-        for part in &mut parts[..many.len().div_ceil(some)] {
+    let most = parts.len();
+    for (n, many) in rows.chunks(some * most).enumerate() {
+        let behind = |k: usize| ((n * most + k) * some * bytes) as u64;
+        let parts = &mut parts[..many.len().div_ceil(some)];
+        // this thread makes one, so that a short weight takes no other
+        let others = parts.len() - 1;
+        let work = many.chunks(some).zip(&mut *parts).enumerate();
+        share(others, work, |(k, (rows, part))| part.make(w, decoded, reader, rows, behind(k)));
+        for part in parts {
             part.found.take().transpose()?;
             each(&part.laid, part.hash)?;
         }
     }
     Ok(())
+}
+
+/// One for each thread.
+fn parts() -> Vec<Part> {
+    (0..THREADS.min(available())).map(|_| Part::default()).collect()
 }
 
 /// A piece that a thread makes, in memory that it keeps.

@@ -5,7 +5,7 @@ use shardwright_model::plan::LocalWeight;
 use crate::lines;
 use crate::lower::Lower;
 use crate::ops::{norm, softmax};
-use crate::product::{Input, PARTS, Part, Product};
+use crate::product::{Input, NAMES, PARTS, Part, Product};
 use crate::program::{Axis, Slot};
 use crate::unit::Unit;
 
@@ -48,8 +48,6 @@ fn rows(l: &mut Lower<'_>, input: &Input, w: &LocalWeight) -> [Slot; 2] {
 }
 
 fn multiply(l: &mut Lower<'_>, parts: &[Part<'_>], [codes, scales]: [Slot; 2], answer: bool) {
-    const NAMES: [(&str, &str); PARTS] =
-        [("PART0", "END0"), ("PART1", "END1"), ("PART2", "END2"), ("PART3", "END3")];
     let heads = parts[0].weight.copies.len();
     let mut unit = l.unit("matmul").int("TILE", TILE).int("HEADS", heads).int("ANSWER", u8::from(answer));
     let mut end = 0;

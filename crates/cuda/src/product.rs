@@ -21,6 +21,10 @@ const NORMING: usize = 512;
 /// Matrices that one launch takes.
 pub(crate) const PARTS: usize = 4;
 
+/// What kernels call a matrix's numbers and the end of its blocks.
+pub(crate) const NAMES: [(&str, &str); PARTS] =
+    [("PART0", "END0"), ("PART1", "END1"), ("PART2", "END2"), ("PART3", "END3")];
+
 /// Bytes that a block has for rows that it makes itself.
 const ROOM: usize = 40 << 10;
 
@@ -192,8 +196,6 @@ impl<'a> Product<'a> {
 
     /// Tells the kernel of the parts, which are dealt to blocks of so many threads; all blocks of a head.
     fn described(&self, l: &Lower<'_>, unit: Unit, threads: usize) -> (Unit, usize) {
-        const NAMES: [(&str, &str); PARTS] =
-            [("PART0", "END0"), ("PART1", "END1"), ("PART2", "END2"), ("PART3", "END3")];
         let heads = self.parts[0].weight.copies.len();
         let all: usize = self.parts.iter().map(|p| heads * p.outs() * p.bytes()).sum();
         let (mut unit, deal) = wave::deal(unit, all, threads, |most| {

@@ -43,12 +43,9 @@ pub(crate) fn deal<T>(
         let slots = deal.blocks.next_multiple_of(here * MULTIPROCESSORS);
         (100 * all / (slots * deal.largest).max(1), here, registers, deal)
     });
-    let mut all = tried.into_iter();
-    let first = all.next().expect("there is a way to hold blocks");
-    let better = |best: (usize, usize, usize, Deal<T>), next: (usize, usize, usize, Deal<T>)| {
-        if next.0 >= best.0 + WORTH { next } else { best }
-    };
-    let (_, here, registers, deal) = all.fold(first, better);
+    let [first, rest @ ..] = tried;
+    let (_, here, registers, deal) =
+        rest.into_iter().fold(first, |best, next| if next.0 >= best.0 + WORTH { next } else { best });
     (unit.int("BLOCKS_HELD", here).int("HELD_REGISTERS", registers), deal)
 }
 

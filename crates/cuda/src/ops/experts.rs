@@ -17,6 +17,9 @@ use crate::{Error, Result};
 /// Threads of a block.
 const THREADS: usize = 256;
 
+/// Experts of a row whose second halves have a warp each in a block.
+const MOST_USED: usize = 32;
+
 pub(crate) fn experts(l: &mut Lower<'_>, used: usize) -> Result<()> {
     let (op, to) = (l.at, l.output(0));
     if grouped(l, op) {
@@ -122,6 +125,9 @@ fn second_half(l: &mut Lower<'_>, op: usize, used: usize, ends: Ends<'_>) -> Res
     let (unit, shared) = beside(l, unit, ends.shared);
     args.extend(shared);
     args.push(ends.to);
+    if used > MOST_USED {
+        return Err(Error::Plan(format!("a token uses {used} experts, kernels have room for {MOST_USED}")));
+    }
     let teams = (THREADS / 32).div_ceil(used);
     let (outs, threads) = (down.rows.len(), 32 * teams * used);
     let (unit, deal) = wave::deal(unit, outs, threads, |most| {

@@ -1,10 +1,10 @@
-//! A library in NVML's place, compiled by the host's C++ compiler's sibling `cc`.
+//! A shared object in NVML's place, compiled by the host's C compiler.
 
 use shardwright_cuda::nvml::Nvml;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The library, and the file that says how its card is.
+/// The object, and the file that says how its card is.
 pub(crate) struct Fake {
     folder: tempfile::TempDir,
 }
@@ -19,7 +19,7 @@ impl Fake {
         let state = format!("-DSTATE=\"{}\"", fake.state().display());
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../cuda/tests/nvml/fake.c");
         let mut cc = Command::new("cc");
-        cc.args(["-shared", "-fPIC", "-w", &state, source, "-o"]).arg(fake.library());
+        cc.args(["-shared", "-fPIC", "-w", &state, source, "-o"]).arg(fake.object());
         match cc.status() {
             Ok(status) => assert!(status.success()),
             Err(e) => {
@@ -34,7 +34,7 @@ impl Fake {
         self.folder.path().join("state")
     }
 
-    fn library(&self) -> PathBuf {
+    fn object(&self) -> PathBuf {
         self.folder.path().join("libnvidia-ml.so.1")
     }
 
@@ -44,6 +44,6 @@ impl Fake {
     }
 
     pub(crate) fn open(&self) -> Nvml {
-        Nvml::open(&self.library()).unwrap()
+        Nvml::open(&self.object()).unwrap()
     }
 }
