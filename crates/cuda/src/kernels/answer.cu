@@ -21,8 +21,9 @@ struct Found {
 #if LAST
 
 extern "C" __global__ void __launch_bounds__(512) run(const int* step, const Found* list, Found* out) {
+    bool wanted = blockIdx.z < step_wanted(step);
     in_turn();
-    if (blockIdx.z >= step_wanted(step)) return;
+    if (!wanted) return;
     list += (u64)blockIdx.z * CHUNKS;
     out += blockIdx.z;
     // what a chunk has not filled is below every logit
@@ -57,8 +58,9 @@ extern "C" __global__ void __launch_bounds__(512) run(const int* step, const Fou
 #else
 
 extern "C" __global__ void __launch_bounds__(512) run(const int* step, const float* logits, Found* list) {
+    bool wanted = blockIdx.z < step_wanted(step);
     in_turn();
-    if (blockIdx.z >= step_wanted(step)) return;
+    if (!wanted) return;
     int first = blockIdx.x * CHUNK, count = min(CHUNK, VOCAB - first);
     logits += (u64)blockIdx.z * VOCAB + first;
     list += (u64)blockIdx.z * CHUNKS + blockIdx.x;

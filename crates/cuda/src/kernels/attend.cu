@@ -21,10 +21,10 @@ DI int position_at(const float* picked, int t) { return PICKED ? (int)picked[t] 
 extern "C" __global__ void __launch_bounds__(128)
     run(const int* step, const float* q, const float* q_rope, const Element* keys, const Element* values, const float* picked,
         float* part) {
-    in_turn();
     int i = blockIdx.z, head = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (i >= step_rows(step)) return;
-    int count = attended(step, i, KEEP), size = part_size(count, PARTS), first = blockIdx.y * size, end = min(count, first + size);
+    int count = i < step_rows(step) ? attended(step, i, KEEP) : 0;
+    int size = part_size(count, PARTS), first = blockIdx.y * size, end = min(count, first + size);
+    in_turn();
     if (first >= end) return;
     const int* table = step_table(step, i);
     picked += (u64)i * KEEP;

@@ -208,14 +208,14 @@ DI void leave(float* part, int i, const float (&sum)[SLABS][COLUMNS][4], const f
 extern "C" __global__ void __launch_bounds__(256)
     run(const int* step, const float* q, const float* q_rope, const Element* keys, const Element* values, const float* picked,
         float* part) {
-    in_turn();
-    int i = blockIdx.z, lane = threadIdx.x % 32;
-    if (i >= step_rows(step)) return;
-    int count = attended(step, i, KEEP), size = part_size(count, PARTS), first = blockIdx.y * size, end = min(count, first + size);
-    if (first >= end) return;
+    int i = blockIdx.z, lane = threadIdx.x % 32, count = i < step_rows(step) ? attended(step, i, KEEP) : 0;
+    int size = part_size(count, PARTS), first = blockIdx.y * size, end = min(count, first + size);
+    const int* table = step_table(step, i);
+    let_later_begin();
+    // where the keys lie, which were not picked in this step, is known before all else
+    if (first >= end) return await_earlier();
     DYNAMIC_SHARED(shared);
     Tiles& s = *(Tiles*)shared;
-    const int* table = step_table(step, i);
     // a row that keeps all its positions has them in order
     picked = PICKED && step_position(step, i) >= KEEP ? picked + (u64)i * KEEP : 0;
     keys += blockIdx.x / HEAD_BLOCKS * KEY;
@@ -228,8 +228,10 @@ extern "C" __global__ void __launch_bounds__(256)
 #endif
     // all lines are looked up at once
     int line[STAGES + 1];
+    if (picked) await_earlier();
 #pragma unroll
     for (int n = 0; n <= STAGES; n++) line[n] = line_at(table, picked, first + TILE_KEYS * n + lane, end);
+    if (!picked) await_earlier();
 #pragma unroll
     for (int n = 0; n < STAGES; n++) {
         if (first + TILE_KEYS * n < end) fetch(s.line[n], line[n], keys, values);

@@ -4,9 +4,9 @@
 #include "common/overlap.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) run(const int* step, const float* x, Element* cache) {
-    in_turn();
+    int rows = rows_in_turn(step);
     int i = blockIdx.z, k = blockIdx.x * 256 + threadIdx.x;
-    if (i >= step_rows(step) || k >= WIDTH) return;
+    if (i >= rows || k >= WIDTH) return;
     u64 line = cache_line(step_table(step, i), step_position(step, i));
     cache[line * STRIDE + START + k] = float_to_element(x[(u64)i * WIDTH + k]);
 }

@@ -8,11 +8,11 @@
 #include "common/round.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) run(const int* step, const float* part, float* out, i8* q, float4* s) {
-    in_turn();
-    int i = blockIdx.z, lane = threadIdx.x % 32;
+    int i = blockIdx.z, lane = threadIdx.x % 32, keys = i < step_rows(step) ? attended(step, i, KEEP) : 0;
     int k = WIDE ? 256 * blockIdx.y + threadIdx.x : 32 * blockIdx.y + lane;
-    if (i >= step_rows(step)) return;
-    Merge<PARTS, VALUE> merge(part, step, i, HEADS, blockIdx.x, KEEP);
+    in_turn();
+    if (keys == 0) return;
+    Merge<PARTS, VALUE> merge(part, keys, i, HEADS, blockIdx.x);
 #if WIDE
     if (k - lane >= VALUE) return;
     float v = k < VALUE ? merge.share(k, 0) : 0;

@@ -55,6 +55,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_HELD)
     run(const int* step, const float* picked, const u8* down, const float* x, const i8* xq, const float4* xs, const u8* shared,
         const float* h, const i8* hq, const float4* hs, float* out) {
     int i = blockIdx.z, warp = threadIdx.x / 32, j = warp % USED, n = blockIdx.x * OWN, own = min(OWN, OUTS - n), pass = 0;
+    int rows = step_rows(step);
     __shared__ Chosen::Sums sums[USED];
     let_later_begin();
 #if SHARED
@@ -66,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_HELD)
     bool more = begin_shared();
 #endif
     await_earlier();
-    if (i >= step_rows(step)) return;
+    if (i >= rows) return;
     picked += (u64)i * 2 * USED;
     int e = (int)picked[j] - FIRST;
     bool held = e >= 0 && e < COPIES;

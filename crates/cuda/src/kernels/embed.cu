@@ -7,9 +7,9 @@
 #include "common/step.cuh"
 
 extern "C" __global__ void __launch_bounds__(128) run(const int* step, const u8* w, float* out) {
-    in_turn();
+    int rows = rows_in_turn(step);
     int i = blockIdx.z, at = blockIdx.x * 128 + threadIdx.x;
-    if (i >= step_rows(step)) return;
+    if (i >= rows) return;
     u32 n = (u32)(step_token(step, i) - FIRST);
     bool held = n < ROWS;
     const u8* row = w + (u64)n * ROW_BYTES;

@@ -11,8 +11,7 @@
 
 extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     run(const int* step, const float* x, const float* y, float* out, uint4* const* to, uint4* inbox, Wait* wait, const int* op) {
-    in_turn();
-    u64 packets = (u64)step_rows(step) * (WIDTH / VEC), first = blockIdx.x * BLOCK + threadIdx.x;
+    u64 packets = (u64)rows_in_turn(step) * (WIDTH / VEC), first = blockIdx.x * BLOCK + threadIdx.x;
 #if LEGS == 2
     sum_shares<ADDENDS == 2>(x, y, out, to, inbox, first, BLOCKS * BLOCK, packets, wait, *op);
 #else

@@ -17,9 +17,9 @@ DI typename M::Row row_of(const float* x, const i8* q, const float4* s, u64 i) {
 extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_HELD)
     run(const int* step, const float* picked, const u8* gate, const u8* up, const float* x, const i8* xq, const float4* xs,
         float* out, i8* q, float4* s) {
-    in_turn();
+    int rows = rows_in_turn(step);
     int i = blockIdx.z, j = blockIdx.y;
-    if (i >= step_rows(step)) return;
+    if (i >= rows) return;
     int e = (int)picked[(u64)i * 2 * USED + j] - FIRST;
     if (e < 0 || e >= COPIES) return;
     int n = blockIdx.x * OWN, own = min(OWN, OUTS - n), pass = 0;

@@ -9,9 +9,8 @@
 DI int asked(const float* picked, int ask) { return (int)picked[(u64)(ask / USED) * 2 * USED + ask % USED] - FIRST; }
 
 extern "C" __global__ void __launch_bounds__(1024) run(const int* step, const float* picked, int* asks, int4* tiles) {
-    in_turn();
     __shared__ int count[COPIES], next[COPIES];
-    int all = step_rows(step) * USED;
+    int all = rows_in_turn(step) * USED;
     for (int e = threadIdx.x; e < COPIES; e += 1024) count[e] = 0;
     __syncthreads();
     for (int n = threadIdx.x; n < all; n += 1024) {

@@ -10,15 +10,15 @@
 
 extern "C" __global__ void __launch_bounds__(256)
     run(const int* step, const float* q, const float* gate, const Element* keys, float* score) {
-    in_turn();
-    int i = blockIdx.z, lane = threadIdx.x % 32;
-    if (i >= step_rows(step) || step_position(step, i) < KEEP) return;
+    int i = blockIdx.z, lane = threadIdx.x % 32, count = i < step_rows(step) ? step_position(step, i) + 1 : 0;
     const int* table = step_table(step, i);
+    in_turn();
+    if (count <= KEEP) return;
     __shared__ float query[HEADS * WIDTH], gates[HEADS];
     for (int k = threadIdx.x; k < HEADS * WIDTH; k += 256) query[k] = q[(u64)i * HEADS * WIDTH + k];
     for (int h = threadIdx.x; h < HEADS; h += 256) gates[h] = gate[(u64)i * HEADS + h];
     __syncthreads();
-    for (int t = blockIdx.x * 8 + threadIdx.x / 32; t <= step_position(step, i); t += gridDim.x * 8) {
+    for (int t = blockIdx.x * 8 + threadIdx.x / 32; t < count; t += gridDim.x * 8) {
         const Element* line = keys + cache_line(table, t) * WIDTH;
         float key[LANE_KEYS];
 #pragma unroll

@@ -80,11 +80,11 @@ DI float2 sums(const uint4 (&key)[CHUNKS][2], const Queries& s) {
 
 extern "C" __global__ void __launch_bounds__(256, 3)
     run(const int* step, const float* q, const float* gate, const Element* keys, float* score) {
-    in_turn();
-    int i = blockIdx.z, lane = threadIdx.x % 32;
-    if (i >= step_rows(step) || step_position(step, i) < KEEP) return;
-    int count = step_position(step, i) + 1, stride = gridDim.x * 8 * ROWS;
+    int i = blockIdx.z, lane = threadIdx.x % 32, count = i < step_rows(step) ? step_position(step, i) + 1 : 0;
+    int stride = gridDim.x * 8 * ROWS;
     const int* table = step_table(step, i);
+    in_turn();
+    if (count <= KEEP) return;
     __shared__ Queries s;
     uint4 key[CHUNKS][2];
     // neighbouring tiles go to different blocks, which few tiles then keep as busy as many

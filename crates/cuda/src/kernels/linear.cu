@@ -41,6 +41,11 @@ struct Source {
     u8* room;
 };
 
+// A row of x, and of how many keys' attention it is.
+struct Asked {
+    int row, keys;
+};
+
 // Row i of x as a matrix takes it, where it was made in the t-th place.
 template <class M>
 DI typename M::Row row_of(const Source& from, int t, int i) {
@@ -53,15 +58,15 @@ DI typename M::Row row_of(const Source& from, int t, int i) {
 }
 
 #if PREPARE != AS_IT_LIES
-// Makes row i of x in the t-th place, rounded where the matrix wants that.
+// Makes a row of x in the t-th place, rounded where the matrix wants that.
 template <class M>
-DI void make_row(const Source& from, int t, int i) {
+DI void make_row(const Source& from, int t, Asked of) {
     const int each = (M::cols + BLOCK - 1) / BLOCK;
     float v[each];
 #if PREPARE == MERGED
-    Merge<PARTIALS, M::cols> merge(from.x, from.step, i, HEADS, blockIdx.z, KEEP);
+    Merge<PARTIALS, M::cols> merge(from.x, of.keys, of.row, HEADS, blockIdx.z);
 #else
-    u64 row = (u64)i * HEADS + blockIdx.z;
+    u64 row = (u64)of.row * HEADS + blockIdx.z;
 #endif
 #pragma unroll
     for (int e = 0; e < each; e++) {
@@ -73,7 +78,7 @@ DI void make_row(const Source& from, int t, int i) {
 #endif
     }
 #if PREPARE == NORMED
-    check(v, from.spoiled + i, *from.op);
+    check(v, from.spoiled + of.row, *from.op);
     norm<M::cols, BLOCK, true>(v, EPS, from.norm, 0);
 #endif
     u8* to = from.room + t * PREPARED;
@@ -92,7 +97,16 @@ DI void make_row(const Source& from, int t, int i) {
 #endif
 
 DI int rows_in_all(const int* step) { return ANSWER ? step_wanted(step) : step_rows(step); }
-DI int row_at(const int* step, int n) { return ANSWER ? step_wanted_row(step, n) : n; }
+
+// The n-th row that is asked for; of an attention's parts with the number of its keys.
+DI Asked asked(const int* step, int n) {
+    int row = ANSWER ? step_wanted_row(step, n) : n;
+#if PREPARE == MERGED
+    return {row, attended(step, row, KEEP)};
+#else
+    return {row, 0};
+#endif
+}
 
 // Own rows of M, from Own x block on, of Outs, times a tile of x. Form: PLAIN; BIASED by `second`; GATED: silu(a) * b, b of the
 // matrix U at `second`. Rounds: to q and s.
@@ -105,25 +119,29 @@ DI void matrix(const Source& from, int block, const u8* w, const void* second, f
     __shared__ typename S::Sums sums;
     S side(threadIdx.x / 32);
     int head = blockIdx.z, tile = blockIdx.y * TILE, first = block * Own, own = min(Own, Outs - first), pass = 0;
-    // weights are under way before anything of the step is known
+    // the step and the first weights are under way while earlier kernels run
+    int count = rows_in_all(from.step);
+    Asked rows[TILE];
     auto begin = [&]() { return side.fetch(w, (const u8*)second, (u64)head * Outs + first, own, pass); };
     bool any = begin();
+#pragma unroll
+    for (int t = 0; t < TILE; t++) {
+        // beyond the last row the last one is taken again, and what comes of it left
+        rows[t] = tile < count ? asked(from.step, TILE == 1 ? tile : min(tile + t, count - 1)) : Asked{tile, 0};
+    }
     // the next kernel's weights would come in the way of these, so that it begins when these are all under way
     await_earlier();
     let_later_begin();
-    int count = rows_in_all(from.step);
     if (tile >= count) return;
     typename M::Row input[TILE];
     typename U::Row others[TILE];
 #pragma unroll
     for (int t = 0; t < TILE; t++) {
-        // beyond the last row the last one is taken again, and what comes of it left
-        int i = row_at(from.step, min(tile + t, count - 1));
 #if PREPARE != AS_IT_LIES
-        make_row<M>(from, t, i);
+        make_row<M>(from, t, rows[t]);
 #endif
-        input[t] = row_of<M>(from, t, i);
-        if (Form == GATED) others[t] = row_of<U>(from, t, i);
+        input[t] = row_of<M>(from, t, rows[t].row);
+        if (Form == GATED) others[t] = row_of<U>(from, t, rows[t].row);
     }
     if (PREPARE != AS_IT_LIES) __syncthreads();
     for (; any; pass += S::depth, any = begin()) side.dots(input, others, sums);
@@ -148,13 +166,13 @@ extern "C" __global__ void __launch_bounds__(BLOCK, TILE == 1 ? BLOCKS_HELD : 1)
         const void* const* lines, void* const* last) {
     __shared__ __align__(16) u8 room[TILE * PREPARED + 16];
     Source from = {step, x, second, third, xq, xs, weight, spoiled, op, room};
-    int b = (int)blockIdx.x - STREAM;
+    int b = (int)blockIdx.x - STREAM, row = blockIdx.y * TILE, end = min(step_rows(step), row + TILE);
     if (b < 0) {
 #if STREAM
         in_turn();
         Stream of = {x, second, third, (float*)normed[0], weight, 0, (float*)normed[1], spoiled, op, (i8*)normed[2], (float4*)normed[3]};
 #pragma unroll 1
-        for (int i = blockIdx.y * TILE; i < min(step_rows(step), (int)(blockIdx.y + 1) * TILE); i++) {
+        for (int i = row; i < end; i++) {
             norm_row<X_UNIT, BLOCK, true, ADDED, NORM_ROUND, true>(of, i, (u64)i * X_UNIT, EPS, 0);
         }
 #endif
@@ -176,7 +194,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, TILE == 1 ? BLOCKS_HELD : 1)
     } else {
         in_turn();
 #pragma unroll 1
-        for (int i = blockIdx.y * TILE; i < min(step_rows(step), (int)(blockIdx.y + 1) * TILE); i++) {
+        for (int i = row; i < end; i++) {
             make_line<BLOCK, LINES>((b - MATRICES) * HEADS + blockIdx.z, step, i, lines);
         }
 #endif
@@ -184,7 +202,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, TILE == 1 ? BLOCKS_HELD : 1)
 #if CHOOSE
     if (b < 0 || b >= END0 || !last_block((int*)last[0] + blockIdx.y, END0)) return;
 #pragma unroll 1
-    for (int i = blockIdx.y * TILE; i < min(step_rows(step), (int)(blockIdx.y + 1) * TILE); i++) {
+    for (int i = row; i < end; i++) {
         u64 experts = EXPERTS, chosen = 2 * USED;
         Routing<ROUTING>::choose<BLOCK>(o0 + i * experts, (const float*)last[1], (float*)last[2] + i * chosen);
     }

@@ -17,9 +17,9 @@
 extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     run(const int* step, float* x, const float* w, const float* b, float* out, int* spoiled, const int* op,
         const float* first, const float* second, const float* third, i8* q, float4* s, void* inbox, void* wait) {
-    in_turn();
+    int rows = rows_in_turn(step);
     int i = blockIdx.z;
-    if (i >= step_rows(step)) return;
+    if (i >= rows) return;
     u64 at = ((u64)i * RUNS + blockIdx.x / SHARES) * WIDTH;
 #if RECEIVE
     __shared__ __align__(16) float total[WIDTH];

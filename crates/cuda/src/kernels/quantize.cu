@@ -6,9 +6,9 @@
 #include "common/step.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) run(const int* step, const float* x, i8* q, float4* s) {
-    in_turn();
+    int rows = rows_in_turn(step);
     int i = blockIdx.z, at = blockIdx.x * 256 + threadIdx.x;
-    if (i >= step_rows(step) || at >= WIDTH) return;
+    if (i >= rows || at >= WIDTH) return;
     u64 place = (u64)i * WIDTH + at, first = place - threadIdx.x % 32;
     round_warp(x[((u64)i * (WIDTH / RUN) + at / RUN) * UNIT + START + at % RUN], q + first, s + first / 32);
 }

@@ -8,9 +8,9 @@
 
 extern "C" __global__ void __launch_bounds__(128)
     run(const int* step, const float* x, const float* freqs, const float* divisors, float* out) {
-    in_turn();
+    int rows = rows_in_turn(step);
     int i = blockIdx.z;
-    if (i >= step_rows(step)) return;
+    if (i >= rows) return;
     u64 at = ((u64)i * HEADS + blockIdx.x) * WIDTH;
     x += at;
     out += at;

@@ -14,11 +14,9 @@ static_assert(CHUNK >= KEEP, "all chunks but the last one leave KEEP");
 
 extern "C" __global__ void __launch_bounds__(1024)
     run(const int* step, const float* score, u32* keys, int* places, int* done, float* out) {
+    int i = blockIdx.z, first = blockIdx.x * CHUNK, count = i < step_rows(step) ? step_position(step, i) + 1 : 0;
     in_turn();
-    int i = blockIdx.z, first = blockIdx.x * CHUNK;
-    if (i >= step_rows(step)) return;
-    int count = step_position(step, i) + 1;
-    if (first >= (count > ALONE ? count : 1)) return;
+    if (first >= (count > ALONE ? count : min(count, 1))) return;
     score += i * step_context(step) + first;
     out += (u64)i * KEEP;
     if (count <= ALONE) {

@@ -5,9 +5,9 @@
 #include "common/step.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) run(const int* step, const float* x, float* out) {
-    in_turn();
+    int rows = rows_in_turn(step);
     int at = blockIdx.x * 256 + threadIdx.x;
-    if (blockIdx.z >= step_rows(step) || at >= RUNS * LEN) return;
+    if (blockIdx.z >= rows || at >= RUNS * LEN) return;
     int r = at / LEN, k = at % LEN;
     u64 first = (u64)blockIdx.z * RUNS + r;
     out[first * OUT_UNIT + TO + k] = x[first * UNIT + FROM + k];

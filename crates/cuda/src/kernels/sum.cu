@@ -10,9 +10,9 @@
 DI float sent(float v) { return WIRE == BF16 ? bf16_to_float(float_to_bf16(v)) : v; }
 
 extern "C" __global__ void __launch_bounds__(256) run(const int* step, const float* const* parts, float* const* outs) {
-    in_turn();
+    int rows = rows_in_turn(step);
     int k = blockIdx.x * 256 + threadIdx.x;
-    if (blockIdx.z >= step_rows(step) || k >= WIDTH) return;
+    if (blockIdx.z >= rows || k >= WIDTH) return;
     u64 at = (u64)blockIdx.z * WIDTH + k;
     float sum = sent(parts[0][at]);
     for (int r = 1; r < RANKS; r++) sum += sent(parts[r][at]);

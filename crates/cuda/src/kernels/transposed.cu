@@ -6,9 +6,9 @@
 #include "common/step.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) run(const int* step, const u8* w, const float* x, float* out) {
-    in_turn();
+    int rows = rows_in_turn(step);
     int i = blockIdx.z, head = blockIdx.x;
-    if (i >= step_rows(step)) return;
+    if (i >= rows) return;
     const float* in = x + ((u64)i * HEADS + head) * COLS;
     float* to = out + ((u64)i * HEADS + head) * OUTS;
     const u8* first = w + (u64)head * COLS * ROW_BYTES;

@@ -7,9 +7,9 @@
 
 extern "C" __global__ void __launch_bounds__(256)
     run(const int* step, const float* picked, const float* part, const float* beside, float* out) {
-    in_turn();
+    int rows = rows_in_turn(step);
     int i = blockIdx.z, n = blockIdx.x * 256 + threadIdx.x;
-    if (i >= step_rows(step) || n >= WIDTH) return;
+    if (i >= rows || n >= WIDTH) return;
     picked += (u64)i * 2 * USED;
     float sum = 0;
 #pragma unroll

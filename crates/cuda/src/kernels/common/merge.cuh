@@ -13,11 +13,11 @@ struct Merge {
     float total;
     int used;
 
-    // All threads of the block make it, for a head of row i; what was made before is then gone.
-    DI Merge(const float* part, const int* step, int i, int heads, int head, int keep) {
+    // All threads of the block make it, for a head of row i, which has `count` keys; what was made before is then gone.
+    DI Merge(const float* part, int count, int i, int heads, int head) {
         const int each = (Parts + 31) / 32;
         __shared__ float weights[Parts];
-        int lane = threadIdx.x % 32, count = attended(step, i, keep), size = part_size(count, Parts);
+        int lane = threadIdx.x % 32, size = part_size(count, Parts);
         u64 row = (u64)i * heads + head;
         const float2* stats = (const float2*)part + row * Parts;
         sums = part + part_sums(heads, Parts) + row * Parts * Value;
