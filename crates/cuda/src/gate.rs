@@ -61,8 +61,10 @@ pub fn units() -> Result<BTreeSet<Unit>> {
         // each rank on a device of its own, whose peers' part of an inbox holds 64 rows of 12,288 elements
         let group = Choices { inbox: 98_304, ..short };
         let many = choices(512, 64, true);
-        let all = [(1, fast), (1, short), (8, group), (1, many), (1, single), (1, choices(64, 8, false))];
-        // unfused and exact kernels of the others are of the same kinds
+        let [two, four] = [2, 4].map(|tile| Choices { tile, ..short });
+        let single = [(1, two), (1, four), (1, single), (1, choices(64, 8, false))];
+        let all = [&[(1, fast), (1, short), (8, group), (1, many)], &single[..]].concat();
+        // those of few rows, unfused and exact ones of the others are of the same kinds
         let some = if WHOLE.contains(&preset) { &all[..] } else { &all[..4] };
         for (ranks, choices) in some {
             units.extend(program(preset, layers, *ranks, *choices)?.units);
@@ -144,7 +146,7 @@ mod tests {
             // some have two forms
             for kernel in text.split("__global__").skip(1) {
                 assert!(
-                    kernel.contains("    in_turn();") || kernel.contains("    await_earlier();"),
+                    kernel.contains("in_turn(") || kernel.contains("await_earlier();"),
                     "{name}"
                 );
             }

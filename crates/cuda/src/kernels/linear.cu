@@ -57,10 +57,21 @@ DI typename M::Row row_of(const Source& from, int t, int i) {
 #endif
 }
 
+// What making a row takes that earlier kernels have no part in: a norm's weights, if it is one.
+template <class M>
+struct Before {
+#if PREPARE == NORMED
+    Affine<M::cols, BLOCK, true> affine;
+    explicit DI Before(const Source& from) : affine(from.norm, 0) {}
+#else
+    explicit DI Before(const Source&) {}
+#endif
+};
+
 #if PREPARE != AS_IT_LIES
 // Makes a row of x in the t-th place, rounded where the matrix wants that.
 template <class M>
-DI void make_row(const Source& from, int t, Asked of) {
+DI void make_row(const Source& from, const Before<M>& before, int t, Asked of) {
     const int each = (M::cols + BLOCK - 1) / BLOCK;
     float v[each];
 #if PREPARE == MERGED
@@ -79,7 +90,7 @@ DI void make_row(const Source& from, int t, Asked of) {
     }
 #if PREPARE == NORMED
     check(v, from.spoiled + of.row, *from.op);
-    norm<M::cols, BLOCK, true>(v, EPS, from.norm, 0);
+    norm(v, EPS, before.affine);
 #endif
     u8* to = from.room + t * PREPARED;
     float4* scales = (float4*)(to + M::cols);
@@ -124,6 +135,7 @@ DI void matrix(const Source& from, int block, const u8* w, const void* second, f
     Asked rows[TILE];
     auto begin = [&]() { return side.fetch(w, (const u8*)second, (u64)head * Outs + first, own, pass); };
     bool any = begin();
+    Before<M> before(from);
 #pragma unroll
     for (int t = 0; t < TILE; t++) {
         // beyond the last row the last one is taken again, and what comes of it left
@@ -138,7 +150,7 @@ DI void matrix(const Source& from, int block, const u8* w, const void* second, f
 #pragma unroll
     for (int t = 0; t < TILE; t++) {
 #if PREPARE != AS_IT_LIES
-        make_row<M>(from, t, rows[t]);
+        make_row<M>(from, before, t, rows[t]);
 #endif
         input[t] = row_of<M>(from, t, rows[t].row);
         if (Form == GATED) others[t] = row_of<U>(from, t, rows[t].row);
@@ -164,16 +176,24 @@ extern "C" __global__ void __launch_bounds__(BLOCK, TILE == 1 ? BLOCKS_HELD : 1)
         const void* v0, const void* v1, const void* v2, const void* v3, float* o0, float* o1, float* o2, float* o3, i8* q,
         float4* s, const float* second, const float* third, const float* weight, int* spoiled, const int* op, void* const* normed,
         const void* const* lines, void* const* last) {
-    __shared__ __align__(16) u8 room[TILE * PREPARED + 16];
-    Source from = {step, x, second, third, xq, xs, weight, spoiled, op, room};
     int b = (int)blockIdx.x - STREAM, row = blockIdx.y * TILE, end = min(step_rows(step), row + TILE);
+    __shared__ __align__(16) u8 room[TILE * PREPARED + 16];
+#if CHOOSE
+    // lists lie in memory that nobody has read since the last step, and are wanted when all wait for the last block
+    int* arrived = (int*)last[0];
+    const float* bias = (const float*)last[1];
+    float* chosen = (float*)last[2];
+    if (b == 0) fetch_ahead(bias, 4 * EXPERTS);
+#endif
+    Source from = {step, x, second, third, xq, xs, weight, spoiled, op, room};
     if (b < 0) {
 #if STREAM
+        Stream of = {x, second, third, (float*)normed[0], (float*)normed[1], spoiled, op, (i8*)normed[2], (float4*)normed[3]};
+        Affine<X_UNIT, BLOCK, true> affine(weight, 0);
         in_turn();
-        Stream of = {x, second, third, (float*)normed[0], weight, 0, (float*)normed[1], spoiled, op, (i8*)normed[2], (float4*)normed[3]};
 #pragma unroll 1
         for (int i = row; i < end; i++) {
-            norm_row<X_UNIT, BLOCK, true, ADDED, NORM_ROUND, true>(of, i, (u64)i * X_UNIT, EPS, 0);
+            norm_row<X_UNIT, BLOCK, true, ADDED, NORM_ROUND, true>(of, affine, i, (u64)i * X_UNIT, EPS, 0);
         }
 #endif
     } else if (b < END0) {
@@ -192,19 +212,21 @@ extern "C" __global__ void __launch_bounds__(BLOCK, TILE == 1 ? BLOCKS_HELD : 1)
 #endif
 #if HAS_LINES
     } else {
-        in_turn();
+        let_later_begin();
 #pragma unroll 1
         for (int i = row; i < end; i++) {
             make_line<BLOCK, LINES>((b - MATRICES) * HEADS + blockIdx.z, step, i, lines);
         }
+        // where there was no row
+        await_earlier();
 #endif
     }
 #if CHOOSE
-    if (b < 0 || b >= END0 || !last_block((int*)last[0] + blockIdx.y, END0)) return;
+    if (b < 0 || b >= END0 || !last_block(arrived + blockIdx.y, END0)) return;
 #pragma unroll 1
     for (int i = row; i < end; i++) {
-        u64 experts = EXPERTS, chosen = 2 * USED;
-        Routing<ROUTING>::choose<BLOCK>(o0 + i * experts, (const float*)last[1], (float*)last[2] + i * chosen);
+        u64 experts = EXPERTS, of_row = 2 * USED;
+        Routing<ROUTING>::choose<BLOCK>(o0 + i * experts, bias, chosen + i * of_row);
     }
 #endif
 }

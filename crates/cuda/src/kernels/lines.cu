@@ -5,7 +5,7 @@
 #include "common/overlap.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) run(const int* step, const void* const* args) {
-    int rows = rows_in_turn(step);
-    if (blockIdx.z >= rows) return;
+    let_later_begin();
+    if (blockIdx.z >= step_rows(step)) return await_earlier();
     make_line<256, LINES>(blockIdx.x, step, blockIdx.z, args);
 }

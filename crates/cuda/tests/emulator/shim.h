@@ -250,6 +250,7 @@ static inline void let_later_begin() {}
 // Every block must wait, or a kernel would seem to be done before those in front of it are.
 static bool shim_waited;
 static inline void await_earlier() { shim_waited = true; }
+static inline void fetch_ahead(const void*, int) {}
 
 // What common/ring.cuh does: pieces come at once, and are counted.
 static inline void ring_init(unsigned long long* full, int) { *full = 0; }

@@ -28,14 +28,26 @@ struct Line {
 
     template <int Threads>
     static DI void make(const int* step, int i, int r, const void* const* args) {
-        const float* x = (const float*)args[0] + (u64)i * InRow + r * InUnit + In;
+        // all but the row is known while earlier kernels run
+        const float *x = (const float*)args[0] + (u64)i * InRow + r * InUnit + In, *freqs = (const float*)args[3];
+        const float* divisors = (const float*)args[4];
+        void* out = (void*)args[5];
+        int position = step_position(step, i);
+        u64 line = Cached ? cache_line(step_table(step, i), position) : (u64)i;
         const int each = (Width + Threads - 1) / Threads;
         float v[each];
+        auto read = [&]() {
+            await_earlier();
 #pragma unroll
-        for (int e = 0; e < each; e++) v[e] = threadIdx.x + Threads * e < Width ? x[threadIdx.x + Threads * e] : 0;
-        if (Norm != 0) {
+            for (int e = 0; e < each; e++) v[e] = threadIdx.x + Threads * e < Width ? x[threadIdx.x + Threads * e] : 0;
+        };
+        if constexpr (Norm != 0) {
+            Affine<Width, Threads, Norm == LINE_RMS> affine((const float*)args[1], (const float*)args[2]);
+            read();
             check(v, (int*)args[6] + i, *(const int*)args[7]);
-            norm<Width, Threads, Norm == LINE_RMS>(v, __uint_as_float(Eps), (const float*)args[1], (const float*)args[2]);
+            norm(v, __uint_as_float(Eps), affine);
+        } else {
+            read();
         }
         __shared__ float row[Width];
         __syncthreads();
@@ -44,22 +56,20 @@ struct Line {
             if (threadIdx.x + Threads * e < Width) row[threadIdx.x + Threads * e] = v[e];
         }
         __syncthreads();
-        int position = step_position(step, i);
-        u64 line = Cached ? cache_line(step_table(step, i), position) : (u64)i;
         u64 to = line * OutRow + r * OutUnit + Out;
         for (int k = threadIdx.x; k < Width; k += Threads) {
             float y = row[k];
-            if (k < Rotated) y = turned(row, k, position, (const float*)args[3], (const float*)args[4]);
+            if (k < Rotated) y = turned(row, k, position, freqs, divisors);
             if (Cached) {
-                ((Element*)args[5])[to + k] = float_to_element(y);
+                ((Element*)out)[to + k] = float_to_element(y);
             } else {
-                ((float*)args[5])[to + k] = y;
+                ((float*)out)[to + k] = y;
             }
         }
     }
 };
 
-// Makes run `at` of all the runs of some lines.
+// Makes run `at` of all the runs of some lines; the kernel then has waited for earlier ones.
 template <int Threads, class First, class... Rest>
 DI void make_line(int at, const int* step, int i, const void* const* args) {
     if (at < First::runs) return First::template make<Threads>(step, i, at, args);

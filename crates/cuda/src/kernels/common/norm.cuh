@@ -45,20 +45,35 @@ DI float2 moments(const float (&v)[Each], float eps) {
     return make_float2(mean, sqrtf(norm_sum<Threads>(square) / Width + eps));
 }
 
-// v less its mean, divided by its root, times w; not RMS: and + b.
-template <int Width, int Threads, bool Rms, int Each>
-DI void norm(float (&v)[Each], float eps, const float* w, const float* b) {
-    float scale[Each];
-    // the weights are under way with the rest
+// A norm's weights. No kernel writes them, so that they are read while earlier ones run.
+template <int Width, int Threads, bool Rms>
+struct Affine {
+    enum { each = (Width + Threads - 1) / Threads };
+    float scale[each], shift[Rms ? 1 : each];
+
+    // All of them, or every element threadIdx.x + Threads `share`.
+    DI Affine(const float* w, const float* b, int share = -1) {
 #pragma unroll
-    for (int e = 0; e < Each; e++) scale[e] = threadIdx.x + Threads * e < Width ? w[threadIdx.x + Threads * e] : 0;
+        for (int e = 0; e < each; e++) {
+            int k = threadIdx.x + Threads * e;
+            bool own = k < Width && (share < 0 || e == share);
+            scale[e] = own ? w[k] : 0;
+            if (!Rms) shift[e] = own ? b[k] : 0;
+        }
+    }
+
+    // An element less the mean, divided by the root, times its weight; not RMS: and what is added to it.
+    DI float of(float v, int e, float2 moments) const {
+        float y = (v - moments.x) / moments.y * scale[e];
+        return Rms ? y : y + shift[e];
+    }
+};
+
+template <int Width, int Threads, bool Rms, int Each>
+DI void norm(float (&v)[Each], float eps, const Affine<Width, Threads, Rms>& affine) {
     float2 m = moments<Width, Threads, Rms>(v, eps);
 #pragma unroll
-    for (int e = 0; e < Each; e++) {
-        int k = threadIdx.x + Threads * e;
-        v[e] = (v[e] - m.x) / m.y * scale[e];
-        if (!Rms && k < Width) v[e] += b[k];
-    }
+    for (int e = 0; e < Each; e++) v[e] = affine.of(v[e], e, m);
 }
 
 // Element `at` of the stream with what is added to it.
@@ -71,9 +86,7 @@ DI float streamed(const float* x, const float* second, const float* third, u64 a
 // What a norm of the stream reads and writes.
 struct Stream {
     const float *first, *second, *third;
-    float* x;
-    const float *w, *b;
-    float* out;
+    float *x, *out;
     int* spoiled;
     const int* op;
     i8* q;
@@ -84,17 +97,15 @@ struct Stream {
 // stream with what was added to it. Rounds: the output also comes rounded (common/round.cuh). Alone: this block writes all;
 // otherwise only every element threadIdx.x + Threads `share`. Without `out` only the stream is written.
 template <int Width, int Threads, bool Rms, int Addends, bool Rounds, bool Alone>
-DI void norm_row(const Stream& of, int i, u64 at, float eps, int share) {
+DI void norm_row(const Stream& of, const Affine<Width, Threads, Rms>& affine, int i, u64 at, float eps, int share) {
     const int each = (Width + Threads - 1) / Threads;
-    float v[each], scale[each], shift[each];
+    float v[each];
 #pragma unroll
     for (int e = 0; e < each; e++) {
         int k = threadIdx.x + Threads * e;
         bool in = k < Width, own = in && (Alone || e == share);
         v[e] = in ? streamed<Addends>(of.first, of.second, of.third, at + k) : 0;
         if (Addends > 0 && own) of.x[at + k] = v[e];
-        scale[e] = own ? of.w[k] : 0;
-        shift[e] = own && !Rms ? of.b[k] : 0;
     }
     if (!of.out) return;
     check(v, of.spoiled + i, *of.op);
@@ -104,8 +115,7 @@ DI void norm_row(const Stream& of, int i, u64 at, float eps, int share) {
     for (int e = 0; e < each; e++) {
         int k = threadIdx.x + Threads * e;
         if (k >= Width || (!Alone && e != share)) continue;
-        float y = (v[e] - m.x) / m.y * scale[e];
-        if (!Rms) y += shift[e];
+        float y = affine.of(v[e], e, m);
         of.out[at + k] = y;
         if (Rounds) {
             u64 group = at + k - threadIdx.x % 32;
