@@ -90,7 +90,7 @@ fn gpu_activations_of_8_bits_are_as_good_as_the_class_allows() {
 /// Prompts by tensor cores.
 #[test]
 fn gpu_many_rows_are_as_good_as_the_class_allows() {
-    let many = CudaOptions { tiles: vec![1, 4, 8, 64], ..fast() };
+    let many = CudaOptions { tiles: vec![1, 2, 4, 8, 64], ..fast() };
     for (name, gold) in goldens().into_iter().filter(|g| g.0.ends_with("-kq")) {
         let Some(mut exec) = on_gpu(&name, 1, &many) else { return };
         check_a8(&name, &gold, &mut exec, gold.prompts(), true);

@@ -2,18 +2,10 @@
 // that one launch takes weights of any types.
 // QUANT, COLS, FAST: see common/dot.cuh; ROW_BYTES: of a row. LANES: those that a row keeps busy, as many rows lie abreast in a warp as
 // that leaves room for; SLICES: warps that share a row of 32 lanes (planes.rs).
+#include "common/held.cuh"
 #include "common/piece.cuh"
 
 // HELD_REGISTERS: those that units under way may fill, in all.
-
-// Units under way at a time, of so many in all; as many each time if they are not much fewer for it.
-DI constexpr int piece_depth(int turns, int registers) {
-    int most = HELD_REGISTERS / registers < 1 ? 1 : HELD_REGISTERS / registers;
-    for (int d = most; 2 * d > most; d--) {
-        if (turns % d == 0) return d;
-    }
-    return most < turns ? most : turns;
-}
 
 struct Matrix {
     typedef Input Row;
@@ -32,13 +24,13 @@ struct Matrix {
     static DI const u8* at(const u8* w, u64 n) { return w + n * ROW_BYTES; }
 
     // Units of Rows rows that a lane has under way at a time, one of Lanes, of which Slices warps have as many, for Count rows of
-    // activations: many of those leave no room for more than one.
+    // activations.
     template <int Lanes, int Slices, int Rows, int Count>
     struct Batch {
         enum {
             all = Lanes * Slices,
             turns = (UNITS + all - 1) / all,
-            depth = Count > 2 ? 1 : piece_depth(turns, Rows * PIECE_REGISTERS)
+            depth = piece_depth(turns, registers_beside(HELD_REGISTERS, Count), Rows * PIECE_REGISTERS)
         };
         Piece held[depth][Rows];
 
