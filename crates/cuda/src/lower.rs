@@ -274,12 +274,6 @@ impl<'a> Lower<'a> {
         self.program.constant(&[f32::from_bits(op as u32)])
     }
 
-    /// Counts the blocks of a launch that have arrived, a number for each tile of rows.
-    pub(crate) fn arrived(&mut self) -> Slot {
-        let bytes = self.rows() * 4;
-        self.program.scratch(Scratch::Arrived, bytes)
-    }
-
     pub(crate) fn input(&self, i: usize) -> Slot {
         self.value(&self.local().inputs[i])
     }

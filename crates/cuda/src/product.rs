@@ -1,14 +1,13 @@
 //! The launch that does most of the work: matrices of any types over the same rows, how these rows come to be, what else
-//! rides along, and the choice of experts.
+//! rides along.
 
-use shardwright_model::op::Routing;
 use shardwright_model::plan::{LocalWeight, Place};
 
 use crate::lines::{self, Line};
 use crate::lower::Lower;
 use crate::matmul;
 use crate::ops::softmax::Parts;
-use crate::ops::{norm, route};
+use crate::ops::norm;
 use crate::planes;
 use crate::program::{Axis, Slot};
 use crate::unit::Unit;
@@ -130,13 +129,6 @@ pub(crate) enum Input {
     Merged(Parts),
 }
 
-/// The choice of experts by the first part's outputs, which its last block makes.
-pub(crate) struct Choice<'a> {
-    pub(crate) routing: &'a Routing,
-    pub(crate) bias: Slot,
-    pub(crate) to: Slot,
-}
-
 /// All of it.
 pub(crate) struct Product<'a> {
     pub(crate) parts: Vec<Part<'a>>,
@@ -144,14 +136,13 @@ pub(crate) struct Product<'a> {
     /// Only of the rows that want an answer?
     pub(crate) answer: bool,
     pub(crate) lines: Vec<Line>,
-    pub(crate) choice: Option<Choice<'a>>,
 }
 
 impl<'a> Product<'a> {
     pub(crate) fn new(parts: Vec<Part<'a>>, input: Input) -> Product<'a> {
         // parts that a rank has nothing of
         let parts = parts.into_iter().filter(|p| !p.weight.rows.is_empty() && !p.weight.copies.is_empty());
-        Product { parts: parts.collect(), input, answer: false, lines: vec![], choice: None }
+        Product { parts: parts.collect(), input, answer: false, lines: vec![] }
     }
 
     /// Makes it calls.
@@ -179,7 +170,6 @@ impl<'a> Product<'a> {
         (unit, blocks) = self.described(l, unit, block);
         let lines: usize = self.lines.iter().map(|line| line.runs).sum();
         unit = lines::described(unit, l, &self.lines).int("MATRICES", blocks);
-        let (unit, last) = self.chosen(l, unit);
         let mut args = vec![Slot::Step, source.x, source.rounded[0].clone(), source.rounded[1].clone()];
         for slot in [|p: &Part<'_>| p.slot.clone(), |p: &Part<'_>| p.second(), |p: &Part<'_>| p.to.clone()] {
             args.extend((0..PARTS).map(|i| self.parts.get(i).map_or(Slot::None, slot)));
@@ -189,7 +179,7 @@ impl<'a> Product<'a> {
         args.extend([source.second, source.third, source.norm, Slot::Spoiled, source.op]);
         let wide = usize::from(!source.stream.is_empty()) + blocks + lines.div_ceil(heads);
         let stream = if source.stream.is_empty() { Slot::None } else { Slot::List(source.stream) };
-        args.extend([stream, lines::args(&self.lines), last]);
+        args.extend([stream, lines::args(&self.lines)]);
         let grid = [Axis::Blocks(wide as u32), Axis::Rows(tile as u32), Axis::Blocks(heads as u32)];
         l.call(unit, grid, block as u32, args);
     }
@@ -291,14 +281,6 @@ impl<'a> Product<'a> {
             source.rounded = l.activations(place, true);
         }
         source
-    }
-
-    fn chosen(&self, l: &mut Lower<'_>, unit: Unit) -> (Unit, Slot) {
-        let Some(Choice { routing, bias, to }) = &self.choice else {
-            return (unit.int("CHOOSE", 0), Slot::None);
-        };
-        let unit = route::described(unit.int("CHOOSE", 1), routing, *bias != Slot::None);
-        (unit, Slot::List(vec![l.arrived(), bias.clone(), to.clone()]))
     }
 }
 

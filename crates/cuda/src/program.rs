@@ -15,7 +15,7 @@ pub enum Scratch {
     Parts,
     /// Scores of the indexer.
     Scores,
-    /// What blocks choose of a row's positions: their keys, the positions, and how many blocks are done.
+    /// What positions are chosen by: bins of their scores, marks, keys and places of those left to be compared, and counts.
     Chosen(usize),
     /// Logits of the router.
     Routes,
@@ -27,8 +27,6 @@ pub enum Scratch {
     Tiles,
     /// What ops of a rank that are made as one leave each other.
     Between(&'static str, usize),
-    /// How many blocks of a launch have arrived. Zero before and after.
-    Arrived,
     /// What is exchanged so that a step has an even number of exchanges: zeros.
     Nothing,
     /// The best logits of parts of the vocabulary.

@@ -10,6 +10,7 @@ use crate::{format, planes};
 
 /// The sources, by the names that includes use.
 pub(crate) const FILES: &[(&str, &str)] = &[
+    ("common/bins.cuh", include_str!("kernels/common/bins.cuh")),
     ("common/cache.cuh", include_str!("kernels/common/cache.cuh")),
     ("common/clock.cuh", include_str!("kernels/common/clock.cuh")),
     ("common/decoder.cuh", include_str!("kernels/common/decoder.cuh")),

@@ -1,11 +1,13 @@
 // The first half of the chosen experts: out[i][j][n] = silu(gate_e[n] . x[i]) * (up_e[n] . x[i]) for the j-th expert e of
 // row i. gate, up [COPIES][OUTS] rows in the formats m0 and m1, of the experts from FIRST on; x [rows][cols] f32 at x, rounded
-// at xq and xs; picked [rows][2 USED] as common/route.cuh leaves it; out [rows][USED][OUTS] f32 or, with ROUND, rounded to q and s
+// at xq and xs; picked [rows][2 USED] as common/route.cuh leaves it; CHOOSE: each block chooses for itself, from the router's
+// logits [rows][EXPERTS] and bias [EXPERTS], and the first writes `picked`; out [rows][USED][OUTS] f32 or, with ROUND, rounded to q and s
 // (common/round.cuh); untouched for experts held elsewhere.
 // Grid: OUTS / OWN rounded up, USED, rows; BLOCK threads. Bytes: the chosen
 // experts' weights once a row.
 #include "common/overlap.cuh"
 #include "common/round.cuh"
+#include "common/route.cuh"
 #include "common/side.cuh"
 #include "common/step.cuh"
 
@@ -15,12 +17,25 @@ DI typename M::Row row_of(const float* x, const i8* q, const float4* s, u64 i) {
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_HELD)
-    run(const int* step, const float* picked, const u8* gate, const u8* up, const float* x, const i8* xq, const float4* xs,
+    run(const int* step, const float* logits, const float* bias, float* picked, const u8* gate, const u8* up, const float* x, const i8* xq, const float4* xs,
         float* out, i8* q, float4* s) {
+#if CHOOSE
+    fetch_ahead(bias, 4 * EXPERTS);
+#endif
     int rows = rows_in_turn(step);
     int i = blockIdx.z, j = blockIdx.y;
     if (i >= rows) return;
-    int e = (int)picked[(u64)i * 2 * USED + j] - FIRST;
+    picked += (u64)i * 2 * USED;
+#if CHOOSE
+    // what a block that chooses for all would take to tell the others is more than this takes
+    __shared__ float choice[2 * USED];
+    Routing<ROUTING>::choose<BLOCK>(logits + (u64)i * EXPERTS, bias, choice);
+    __syncthreads();
+    if (blockIdx.x == 0 && j == 0 && threadIdx.x < 2 * USED) picked[threadIdx.x] = choice[threadIdx.x];
+    int e = (int)choice[j] - FIRST;
+#else
+    int e = (int)picked[j] - FIRST;
+#endif
     if (e < 0 || e >= COPIES) return;
     int n = blockIdx.x * OWN, own = min(OWN, OUTS - n), pass = 0;
     typedef Side<GATE, UP, true, OWN, BLOCK / 32, 1> S;

@@ -1,7 +1,8 @@
 // Scores of the lightning indexer: score[i][t] = sum over heads of g_h relu(q_h . k_t) x FACTOR, for the positions t up to
-// each row's own; nothing where all positions are kept anyway.
+// each row's own; nothing where all positions are kept anyway. Scores are counted in `bins` (common/bins.cuh).
 // q [rows][HEADS][WIDTH], gate [rows][HEADS] f32, keys lines of WIDTH; score [rows][step_context] f32.
 // Grid: any number, 1, rows; 256 threads, a warp for a key at a time. Bytes: each row's keys once.
+#include "common/bins.cuh"
 #include "common/cache.cuh"
 #include "common/overlap.cuh"
 #include "common/reduce.cuh"
@@ -9,7 +10,7 @@
 #define LANE_KEYS ((WIDTH + 31) / 32)
 
 extern "C" __global__ void __launch_bounds__(256)
-    run(const int* step, const float* q, const float* gate, const Element* keys, float* score) {
+    run(const int* step, const float* q, const float* gate, const Element* keys, float* score, u32* bins) {
     int i = blockIdx.z, lane = threadIdx.x % 32, count = i < step_rows(step) ? step_position(step, i) + 1 : 0;
     const int* table = step_table(step, i);
     in_turn();
@@ -32,7 +33,10 @@ extern "C" __global__ void __launch_bounds__(256)
             }
             sum += gates[h] * fmaxf(warp_sum(dot), 0);
         }
+        if (lane > 0) continue;
         // not -0, which would order below 0
-        if (lane == 0) score[i * step_context(step) + t] = sum * FACTOR + 0.0f;
+        float v = sum * FACTOR + 0.0f;
+        score[i * step_context(step) + t] = v;
+        count_score(bins + (u64)i * SCORE_BINS, v);
     }
 }

@@ -6,6 +6,7 @@
 // Grid: any number, 1, rows; 256 threads. Bytes: 2 WIDTH a key, 4 HEADS WIDTH a block. Operations: 2 HEADS WIDTH a key. With
 // 32 heads of 128 over 32 k keys: 8.4 MB and 4 MB of queries from L2; a tile a warp of 256 blocks, four blocks an SM, each
 // warp with its 4 KB under way.
+#include "common/bins.cuh"
 #include "common/cache.cuh"
 #include "common/mma.cuh"
 #include "common/overlap.cuh"
@@ -79,7 +80,7 @@ DI float2 sums(const uint4 (&key)[CHUNKS][2], const Queries& s) {
 }
 
 extern "C" __global__ void __launch_bounds__(256, 3)
-    run(const int* step, const float* q, const float* gate, const Element* keys, float* score) {
+    run(const int* step, const float* q, const float* gate, const Element* keys, float* score, u32* bins) {
     int i = blockIdx.z, lane = threadIdx.x % 32, count = i < step_rows(step) ? step_position(step, i) + 1 : 0;
     int stride = gridDim.x * 8 * ROWS;
     const int* table = step_table(step, i);
@@ -96,7 +97,10 @@ extern "C" __global__ void __launch_bounds__(256, 3)
         if (t > first) fetch(key, keys, table, t, count);
         float2 sum = sums(key, s);
         int own = t + lane / 4 + 8 * (lane % 4);
+        if (lane % 4 > 1 || own >= count) continue;
         // not -0, which would order below 0
-        if (lane % 4 < 2 && own < count) score[i * step_context(step) + own] = (lane % 4 ? sum.y : sum.x) * FACTOR + 0.0f;
+        float v = (lane % 4 ? sum.y : sum.x) * FACTOR + 0.0f;
+        score[i * step_context(step) + own] = v;
+        count_score(bins + (u64)i * SCORE_BINS, v);
     }
 }

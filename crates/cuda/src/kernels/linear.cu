@@ -9,15 +9,12 @@
 // STREAM: one block more, in front of the others, writes what others read of the norm: the stream, and where `normed` has
 // places for it the normed rows.
 // ANSWER: only the rows that want an answer, one behind the other. LINES (where HAS_LINES): runs of other values that are
-// made beside the matrices (common/line.cuh). CHOOSE: the last block to arrive chooses experts by the outputs of part 0
-// (common/route.cuh).
+// made beside the matrices (common/line.cuh).
 // Grid: STREAM, all parts' Outs / Own, lines / HEADS; rows / TILE; HEADS; BLOCK threads, for Own rows of W and
 // TILE rows of x. Bytes: W once for each TILE rows; prepared, x once a block.
-#include "common/last.cuh"
 #include "common/line.cuh"
 #include "common/merge.cuh"
 #include "common/overlap.cuh"
-#include "common/route.cuh"
 #include "common/side.cuh"
 
 #define AS_IT_LIES 0
@@ -175,16 +172,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK, TILE <= 4 ? BLOCKS_HELD : 1)
     run(const int* step, const float* x, const i8* xq, const float4* xs, const u8* w0, const u8* w1, const u8* w2, const u8* w3,
         const void* v0, const void* v1, const void* v2, const void* v3, float* o0, float* o1, float* o2, float* o3, i8* q,
         float4* s, const float* second, const float* third, const float* weight, int* spoiled, const int* op, void* const* normed,
-        const void* const* lines, void* const* last) {
+        const void* const* lines) {
     int b = (int)blockIdx.x - STREAM, row = blockIdx.y * TILE, end = min(step_rows(step), row + TILE);
     __shared__ __align__(16) u8 room[TILE * PREPARED + 16];
-#if CHOOSE
-    // lists lie in memory that nobody has read since the last step, and are wanted when all wait for the last block
-    int* arrived = (int*)last[0];
-    const float* bias = (const float*)last[1];
-    float* chosen = (float*)last[2];
-    if (b == 0) fetch_ahead(bias, 4 * EXPERTS);
-#endif
     Source from = {step, x, second, third, xq, xs, weight, spoiled, op, room};
     if (b < 0) {
 #if STREAM
@@ -221,12 +211,4 @@ extern "C" __global__ void __launch_bounds__(BLOCK, TILE <= 4 ? BLOCKS_HELD : 1)
         await_earlier();
 #endif
     }
-#if CHOOSE
-    if (b < 0 || b >= END0 || !last_block(arrived + blockIdx.y, END0)) return;
-#pragma unroll 1
-    for (int i = row; i < end; i++) {
-        u64 experts = EXPERTS, of_row = 2 * USED;
-        Routing<ROUTING>::choose<BLOCK>(o0 + i * experts, bias, chosen + i * of_row);
-    }
-#endif
 }

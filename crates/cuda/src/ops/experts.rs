@@ -4,11 +4,11 @@ use shardwright_model::op::Kind;
 use shardwright_model::plan::{LocalWeight, Place};
 
 use super::linear::gated;
-use super::route;
+use super::route::{self, Choice};
 use crate::fuse::{Moe, Shared};
 use crate::lower::Lower;
 use crate::matmul::{self, Asks};
-use crate::product::{Choice, Form, Input, Part, Product};
+use crate::product::{Form, Input, Part, Product};
 use crate::program::{Axis, Scratch, Slot};
 use crate::unit::Unit;
 use crate::wave::{self, Deal};
@@ -25,7 +25,7 @@ pub(crate) fn experts(l: &mut Lower<'_>, used: usize) -> Result<()> {
     if grouped(l, op) {
         return many(l, op, used, Many { picked: l.input(1), shared: None, to });
     }
-    let act = first_half(l, op, used, l.input(1), false)?;
+    let act = first_half(l, op, used, l.input(1), None)?;
     let x = match act {
         Act::Plain(x) if l.rounds(&l.op_at(op).weights[2]) => Act::Rounded(l.passing(x, width(l, op, used))),
         other => other,
@@ -39,16 +39,20 @@ pub(crate) fn moe(l: &mut Lower<'_>, moe: &Moe) -> Result<()> {
     let Kind::Route(routing) = &local.kind else { return Err(Error::Plan("a router routes".into())) };
     let picked = l.apart("picked", &local.outputs[0]);
     let (router, bias) = route::router(l, routing);
+    let choice = Choice { routing, logits: router.to.clone(), bias };
     let mut parts = vec![router];
     parts.extend(moe.shared.as_ref().map(|s| gated(l, s.gate)));
-    let mut first = Product::new(parts, Input::Value(local.inputs[0]));
-    first.choice = Some(Choice { routing, bias, to: picked.clone() });
-    first.launch(l);
+    Product::new(parts, Input::Value(local.inputs[0])).launch(l);
     let to = l.value(&l.op_at(moe.last()).outputs[0]);
-    if grouped(l, moe.experts) {
+    let gate = &l.op_at(moe.experts).weights[0];
+    let grouped = grouped(l, moe.experts);
+    if grouped || gate.rows.is_empty() || gate.copies.is_empty() {
+        route::choose(l, &choice, picked.clone());
+    }
+    if grouped {
         return many(l, moe.experts, routing.used, Many { picked, shared: moe.shared.as_ref(), to });
     }
-    let act = first_half(l, moe.experts, routing.used, picked.clone(), true)?;
+    let act = first_half(l, moe.experts, routing.used, picked.clone(), Some(choice))?;
     second_half(l, moe.experts, routing.used, Ends { picked, act, shared: moe.shared.as_ref(), to })
 }
 
@@ -63,13 +67,19 @@ fn width(l: &Lower<'_>, op: usize, used: usize) -> usize {
     used * l.op_at(op).weights[0].rows.len()
 }
 
-/// `silu(gate x) * (up x)` of the chosen experts of op `op`.
-fn first_half(l: &mut Lower<'_>, op: usize, used: usize, picked: Slot, fused: bool) -> Result<Act> {
+/// `silu(gate x) * (up x)` of the chosen experts of op `op`; with a choice, the same launch makes that.
+fn first_half(
+    l: &mut Lower<'_>,
+    op: usize,
+    used: usize,
+    picked: Slot,
+    choice: Option<Choice<'_>>,
+) -> Result<Act> {
     let [gate, up, down] = l.op_at(op).weights.as_slice() else {
         return Err(Error::Plan("experts have three weights".into()));
     };
     let (input, inner, width) = (l.op_at(op).inputs[0], gate.rows.len(), width(l, op, used));
-    let round = fused && l.rounds(down) && width > l.choices.narrow && inner.is_multiple_of(32);
+    let round = choice.is_some() && l.rounds(down) && width > l.choices.narrow && inner.is_multiple_of(32);
     let act = match round {
         true => Act::Rounded(l.passing_room(width)),
         false => Act::Plain(l.program.scratch(Scratch::Experts, l.rows() * width.max(1) * 4)),
@@ -91,8 +101,10 @@ fn first_half(l: &mut Lower<'_>, op: usize, used: usize, picked: Slot, fused: bo
         Deal { blocks: used * inner.div_ceil(own), largest: own * bytes, what: own }
     });
     let unit = unit.int("OWN", deal.what).int("ROUND", u8::from(round)).int("BLOCK", THREADS);
-    let mut args = vec![Slot::Step, picked, l.weight_of(op, 0), l.weight_of(op, 1), l.value(&input)];
-    args.extend([codes, scales]);
+    let (unit, chosen) = route::here(unit, choice);
+    let mut args = vec![Slot::Step];
+    args.extend(chosen);
+    args.extend([picked, l.weight_of(op, 0), l.weight_of(op, 1), l.value(&input), codes, scales]);
     args.extend(match &act {
         Act::Plain(out) => [out.clone(), Slot::None, Slot::None],
         Act::Rounded([codes, scales]) => [Slot::None, codes.clone(), scales.clone()],

@@ -11,9 +11,11 @@ use crate::program::{Axis, Scratch, Slot};
 const TILED: [usize; 2] = [512, 128];
 const PLAIN: [usize; 2] = [64, 8];
 
-/// Positions that one block chooses from, and where there are more, those that each of several does.
-const ALONE: usize = 32_768;
-const CHUNK: usize = 16_384;
+/// Bins of scores (`kernels/common/bins.cuh`), positions that a block sorts out by them, and how many may be left to be compared
+/// (`kernels/select.cu`).
+const BINS: usize = 1 << 14;
+const PART: usize = 4096;
+const LISTED: usize = 8192;
 
 pub(crate) fn index(l: &mut Lower<'_>, cache: usize) {
     write(l, 1, cache, 0);
@@ -28,26 +30,26 @@ pub(crate) fn pick(l: &mut Lower<'_>, op: usize, query: Slot, gate: Slot) {
     let Kind::Index { heads, width, keep, cache } = local.kind else { return };
     let context = l.choices.context;
     let scores = l.program.scratch(Scratch::Scores, l.rows() * l.choices.layout.table * BLOCK * 4);
+    let bins = l.program.scratch(Scratch::Chosen(0), l.rows() * BINS * 4);
     let factor = (1.0 / ((heads * width) as f64).sqrt()) as f32;
     let tiled = l.choices.fast && width.is_multiple_of(32);
     let (stem, [blocks, keys]) = if tiled { ("index_tiles", TILED) } else { ("index", PLAIN) };
     let unit = cached(l, stem).int("HEADS", heads).int("WIDTH", width).int("KEEP", keep);
     let unit = unit.float("FACTOR", factor);
     let blocks = blocks.min(context.div_ceil(keys)) as u32;
-    let args = vec![Slot::Step, query, gate, l.cache(cache), scores.clone()];
+    let args = vec![Slot::Step, query, gate, l.cache(cache), scores.clone(), bins.clone()];
     l.call(unit, [Axis::Blocks(blocks), Axis::Blocks(1), Axis::Rows(1)], 256, args);
-    select(l, keep, scores, l.value(&local.outputs[0]));
+    select(l, keep, [scores, bins], l.value(&local.outputs[0]));
 }
 
-fn select(l: &mut Lower<'_>, keep: usize, scores: Slot, to: Slot) {
-    let (rows, context) = (l.rows(), l.choices.context);
-    // what a chunk leaves is less than it had
-    let chunk = CHUNK.max(2 * keep);
-    let chunks = if context > ALONE { context.div_ceil(chunk) } else { 1 };
-    let unit = l.unit("select").int("KEEP", keep).int("ALONE", ALONE).int("CHUNK", chunk);
-    let left = rows * chunks * keep * 4;
-    let [keys, places, done] =
-        [(0, left), (1, left), (2, rows * 4)].map(|(n, bytes)| l.program.scratch(Scratch::Chosen(n), bytes));
-    let grid = [Axis::Blocks(chunks as u32), Axis::Blocks(1), Axis::Rows(1)];
-    l.call(unit, grid, 1024, vec![Slot::Step, scores, keys, places, done, to]);
+fn select(l: &mut Lower<'_>, keep: usize, [scores, bins]: [Slot; 2], to: Slot) {
+    let (rows, table) = (l.rows(), l.choices.layout.table);
+    let unit = l.unit("select").int("KEEP", keep).int("LISTED", LISTED);
+    let listed = rows * LISTED * 4;
+    let [marks, keys, places, counts] =
+        [(1, rows * table * BLOCK / 8), (2, listed), (3, listed), (4, rows * 8)]
+            .map(|(n, bytes)| l.program.scratch(Scratch::Chosen(n), bytes));
+    let grid =
+        [Axis::Blocks(l.choices.context.div_ceil(PART) as u32), Axis::Blocks(1), Axis::Rows(1)];
+    l.call(unit, grid, 1024, vec![Slot::Step, scores, bins, marks, keys, places, counts, to]);
 }

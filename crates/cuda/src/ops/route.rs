@@ -9,11 +9,33 @@ use crate::unit::Unit;
 
 pub(crate) fn route(l: &mut Lower<'_>, routing: &Routing) {
     let (part, bias) = router(l, routing);
-    let logits = part.to.clone();
+    let choice = Choice { routing, logits: part.to.clone(), bias };
     Product::new(vec![part], Input::Value(l.local().inputs[0])).launch(l);
-    let unit = described(l.unit("route"), routing, bias != Slot::None);
+    choose(l, &choice, l.output(0));
+}
+
+/// What experts are chosen by.
+pub(crate) struct Choice<'a> {
+    pub(crate) routing: &'a Routing,
+    pub(crate) logits: Slot,
+    pub(crate) bias: Slot,
+}
+
+/// Chooses in a launch of its own.
+pub(crate) fn choose(l: &mut Lower<'_>, Choice { routing, logits, bias }: &Choice<'_>, to: Slot) {
+    let unit = described(l.unit("route").int("USED", routing.used), routing, *bias != Slot::None);
     let grid = [Axis::Blocks(1), Axis::Blocks(1), Axis::Rows(1)];
-    l.call(unit, grid, 256, vec![Slot::Step, logits, bias, l.output(0)]);
+    l.call(unit, grid, 256, vec![Slot::Step, logits.clone(), bias.clone(), to]);
+}
+
+/// Has a kernel choose for itself, if there is a choice to make.
+pub(crate) fn here(unit: Unit, choice: Option<Choice<'_>>) -> (Unit, [Slot; 2]) {
+    match choice {
+        Some(Choice { routing, logits, bias }) => {
+            (described(unit.int("CHOOSE", 1), routing, bias != Slot::None), [logits, bias])
+        }
+        None => (unit.int("CHOOSE", 0), [Slot::None, Slot::None]),
+    }
 }
 
 /// The router's matrix, and what is added to its outputs for the choice.
@@ -35,5 +57,5 @@ pub(crate) fn described(unit: Unit, routing: &Routing, biased: bool) -> Unit {
     let scale = scale.to_bits();
     let rule =
         format!("{experts}, {used}, {sigmoid}, {biased}, {normalize}, {groups}, {kept}, {two}, {scale:#x}");
-    unit.int("EXPERTS", experts).int("USED", used).int("ROUTING", rule)
+    unit.int("EXPERTS", experts).int("ROUTING", rule)
 }

@@ -50,6 +50,7 @@ static inline int __float_as_int(float v) { return bits_<int>(v); }
 static inline unsigned __float_as_uint(float v) { return bits_<unsigned>(v); }
 static inline int __float2int_rn(float v) { return (int)nearbyintf(v); }
 static inline int __popc(unsigned v) { return __builtin_popcount(v); }
+static inline int __ffs(int v) { return __builtin_ffs(v); }
 static inline int __clz(int v) { return v ? __builtin_clz((unsigned)v) : 32; }
 static inline int min(int a, int b) { return a < b ? a : b; }
 static inline int max(int a, int b) { return a > b ? a : b; }
@@ -364,6 +365,8 @@ template <class T>
 static T atomicExch(T* p, T v) { T old = *p; *p = v; return old; }
 template <class T>
 static T atomicAdd(T* p, T v) { T old = *p; *p += v; return old; }
+template <class T>
+static T atomicOr(T* p, T v) { T old = *p; *p |= v; return old; }
 template <class T>
 static T atomicMin(T* p, T v) { T old = *p; if (v < old) *p = v; return old; }
 template <class T>
