@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use shardwright_gguf::{Reader, TensorInfo};
+use shardwright_gguf::{QuantType, Reader, TensorInfo};
 use shardwright_model::hash::Hash;
 use shardwright_model::plan::{LocalOp, LocalWeight};
 use shardwright_model::synth::random::{Rng, fill};
@@ -19,6 +19,9 @@ pub(crate) const MARGIN: usize = 64;
 
 /// About so many blocks of a dummy weight differ.
 const TILE_BLOCKS: usize = 4096;
+
+/// Elements of made up cache lines that differ: a prime, so that no two lines begin alike.
+const LINES_MADE_UP: usize = 1_000_003;
 
 /// Threads that read and lay rows, and bytes that each of them makes at a time.
 const THREADS: usize = 8;
@@ -94,6 +97,19 @@ impl<'a> Loader<'a> {
         };
         self.loaded.insert(key, self.slots.len());
         self.slots.push(Loaded { at, weight: w.clone(), decoded, address, bytes, hash });
+        Ok(address)
+    }
+
+    /// Room for so many cache elements of `element` bytes. Where weights are made up, lines are too, as a step behind them would
+    /// otherwise find all positions alike.
+    pub(crate) fn cache(&self, device: &mut dyn Device, elements: usize, element: usize) -> Result<u64> {
+        let address = device.alloc(elements * element)?;
+        if self.dummy && elements > 0 {
+            let quant = if element == 2 { QuantType::F16 } else { QuantType::F32 };
+            let mut some = vec![0; element * LINES_MADE_UP];
+            fill(quant, 1.0, &mut Rng::new(1, "cache"), &mut some);
+            device.repeat(address, &some, elements * element)?;
+        }
         Ok(address)
     }
 

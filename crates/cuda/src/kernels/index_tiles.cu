@@ -97,10 +97,10 @@ extern "C" __global__ void __launch_bounds__(256, 3)
         if (t > first) fetch(key, keys, table, t, count);
         float2 sum = sums(key, s);
         int own = t + lane / 4 + 8 * (lane % 4);
-        if (lane % 4 > 1 || own >= count) continue;
+        bool has = lane % 4 < 2 && own < count;
         // not -0, which would order below 0
         float v = (lane % 4 ? sum.y : sum.x) * FACTOR + 0.0f;
-        score[i * step_context(step) + own] = v;
-        count_score(bins + (u64)i * SCORE_BINS, v);
+        if (has) score[i * step_context(step) + own] = v;
+        count_scores(bins + (u64)i * SCORE_BINS, v, has);
     }
 }
