@@ -168,7 +168,7 @@ DI void matrix(const Source& from, int block, const u8* w, const void* second, f
     }
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK, TILE <= 4 ? BLOCKS_HELD : 1)
+extern "C" __global__ void __launch_bounds__(BLOCK, TILE == 1 || BLOCKS_HELD < 2 ? BLOCKS_HELD : TILE <= 4 ? 2 : 1)
     run(const int* step, const float* x, const i8* xq, const float4* xs, const u8* w0, const u8* w1, const u8* w2, const u8* w3,
         const void* v0, const void* v1, const void* v2, const void* v3, float* o0, float* o1, float* o2, float* o3, i8* q,
         float4* s, const float* second, const float* third, const float* weight, int* spoiled, const int* op, void* const* normed,

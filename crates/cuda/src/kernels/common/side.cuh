@@ -15,8 +15,9 @@ struct Side {
         // both of a pair by the same loop
         alike = Both && Same<M, U>::is,
         turns = (M::units + lanes * slices - 1) / (lanes * slices),
-        room = registers_beside(Held, Count) / ((turns > 0 ? turns : 1) * M::registers * (1 + alike)),
-        most = room < 1 ? 1 : Count > 1 && room > 2 ? 2 : room > 4 ? 4 : room,
+        room = Held / ((turns > 0 ? turns : 1) * M::registers * (1 + alike)),
+        // what is read of several rows of activations serves several rows of weights
+        most = Count > 1 ? (Count > 2 ? 4 : 2) / (1 + alike) : room < 1 ? 1 : room > 4 ? 4 : room,
         depth = (passes + (passes + most - 1) / most - 1) / ((passes + most - 1) / most),
         fetched = depth * (1 + alike)
     };
