@@ -97,7 +97,8 @@ fn first_half(
     let bytes = gate.bytes_a_row() + up.bytes_a_row();
     let all = inner * used * bytes;
     let (unit, deal) = wave::deal(unit, all, THREADS, |most| {
-        let own = wave::own(inner, bytes, all.div_ceil(most), if round { 32 } else { 4 });
+        // rows have blocks of their own, and all of them are a wave
+        let own = wave::own(inner, bytes, (all * l.tile()).div_ceil(most), if round { 32 } else { 4 });
         Deal { blocks: used * inner.div_ceil(own), largest: own * bytes, what: own }
     });
     let unit = unit.int("OWN", deal.what).int("ROUND", u8::from(round)).int("BLOCK", THREADS);
@@ -143,7 +144,7 @@ fn second_half(l: &mut Lower<'_>, op: usize, used: usize, ends: Ends<'_>) -> Res
     let teams = (THREADS / 32).div_ceil(used);
     let (outs, threads) = (down.rows.len(), 32 * teams * used);
     let (unit, deal) = wave::deal(unit, outs, threads, |most| {
-        let own = wave::own(outs, 1, outs.div_ceil(most), teams);
+        let own = wave::own(outs, 1, (outs * l.tile()).div_ceil(most), teams);
         Deal { blocks: outs.div_ceil(own), largest: own, what: own }
     });
     let unit =

@@ -54,6 +54,14 @@ struct Merge {
     // Element `first` + threadIdx.x, by all of 256 threads together, a warp for each share.
     DI float at(int first) const {
         __shared__ __align__(8) float shares[SHARES][256];
+        if (used <= SHARES) {
+            // a part is a share
+            float v = 0;
+            int k = first + threadIdx.x;
+#pragma unroll 1
+            for (int p = 0; p < used; p++) v += k < Value ? weight[p] * sums[p * Value + k] : 0;
+            return v / total;
+        }
         int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
         float2 v[4];
 #pragma unroll
