@@ -86,7 +86,7 @@ fn first_half(l: &mut Lower<'_>, op: usize, used: usize, picked: Slot, fused: bo
     }
     let bytes = gate.bytes_a_row() + up.bytes_a_row();
     let all = inner * used * bytes;
-    let (unit, deal) = wave::deal(unit, all, THREADS, |most| {
+    let (unit, deal) = wave::deal(unit, all, [THREADS, l.choices.multiprocessors], |most| {
         let own = wave::own(inner, bytes, all.div_ceil(most), if round { 32 } else { 4 });
         Deal { blocks: used * inner.div_ceil(own), largest: own * bytes, what: own }
     });
@@ -130,7 +130,7 @@ fn second_half(l: &mut Lower<'_>, op: usize, used: usize, ends: Ends<'_>) -> Res
     }
     let teams = (THREADS / 32).div_ceil(used);
     let (outs, threads) = (down.rows.len(), 32 * teams * used);
-    let (unit, deal) = wave::deal(unit, outs, threads, |most| {
+    let (unit, deal) = wave::deal(unit, outs, [threads, l.choices.multiprocessors], |most| {
         let own = wave::own(outs, 1, outs.div_ceil(most), teams);
         Deal { blocks: outs.div_ceil(own), largest: own, what: own }
     });
