@@ -104,7 +104,8 @@ mod tests {
 
     #[test]
     fn an_architecture_has_a_usual_card() {
-        let check = |architecture: &str, number: usize| assert_eq!(usual(architecture), number, "{architecture}");
+        let check =
+            |architecture: &str, number: usize| assert_eq!(usual(architecture), number, "{architecture}");
         check("sm_80", 108);
         check("sm_90a", 132);
         check("sm_90", 132);

@@ -62,19 +62,8 @@ impl Opened {
         let layout = StepLayout::new(rows, context);
         let tile = self.options.tiles[0];
         let (inbox, delay) = (0, 0);
-        let choices = Choices {
-            layout,
-            context,
-            fast,
-            tile,
-            fuse,
-            ranks,
-            tier,
-            narrow,
-            inbox,
-            multiprocessors,
-            delay,
-        };
+        let choices =
+            Choices { layout, context, fast, tile, fuse, ranks, tier, narrow, inbox, multiprocessors, delay };
         lower(&self.plans, choices).unwrap().calls.len()
     }
 

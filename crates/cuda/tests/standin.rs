@@ -42,7 +42,9 @@ fn predicted(
     card: &Card,
 ) -> Prediction {
     let mut preset = Preset::find(preset).unwrap();
-    layers.map(|n| preset.set_layers(n).unwrap());
+    if let Some(n) = layers {
+        preset.set_layers(n).unwrap();
+    }
     let header = preset.header(Recipe::find(recipe).unwrap(), Options::default()).unwrap();
     let d = arch::describe(&header.hyper);
     let plans = plan(&d, &|n| header.tensor(n), ranks).unwrap();

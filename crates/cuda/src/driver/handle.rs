@@ -120,10 +120,9 @@ fn part_of(device: CUdevice, wanted: u32) -> Result<CUdevResource> {
     }
     let (mut groups, what) = (1, || format!("{wanted} of the multiprocessors of GPU {device}"));
     // SAFETY: room for one group and for what is left.
-    check(
-        unsafe { sys::cuDevSmResourceSplitByCount(&mut some, &mut groups, &all, &mut rest, 0, wanted) },
-        what,
-    )?;
+    let parted =
+        unsafe { sys::cuDevSmResourceSplitByCount(&mut some, &mut groups, &all, &mut rest, 0, wanted) };
+    check(parted, what)?;
     match count(&some) {
         given if given == wanted => Ok(some),
         given => Err(Error::Driver(format!(

@@ -71,13 +71,11 @@ const CONTEXTS: [usize; 4] = [1024, 2048, 4096, 8192];
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
-    let mut sets: BTreeMap<usize, Vec<Unit>> = BTreeMap::new();
     let dealt = |architecture: &str| args.multiprocessors.map_or(wave::usual(architecture), |n| n as usize);
-    for multiprocessors in args.arch.iter().map(|a| dealt(a)) {
-        if !sets.contains_key(&multiprocessors) {
-            sets.insert(multiprocessors, units(args, multiprocessors)?);
-        }
-    }
+    let numbers: BTreeSet<usize> = args.arch.iter().map(|architecture| dealt(architecture)).collect();
+    let made =
+        numbers.into_iter().map(|multiprocessors| Ok((multiprocessors, units(args, multiprocessors)?)));
+    let sets: BTreeMap<usize, Vec<Unit>> = made.collect::<anyhow::Result<_>>()?;
     let most = sets.values().map(Vec::len).max().unwrap_or(0);
     writeln!(out, "{most} kernels for {} architectures", args.arch.len())?;
     if args.dry_run {

@@ -40,7 +40,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME[:RECIPE]")]
     like_preset: Option<String>,
     /// Only so many of its layers [default: all].
-    #[arg(long, value_name = "N", requires = "like_preset", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     layers: Option<u32>,
     /// Ranks to cut the model over.
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -103,6 +103,9 @@ enum Model {
 impl Model {
     fn open(args: &Args) -> anyhow::Result<Model> {
         let Some(name) = &args.like_preset else {
+            if args.layers.is_some() {
+                bail!("`--layers` is for well-known models, which `--like-preset` names");
+            }
             let opened = args.model.open().map_err(|e| match args.model.no_file_but_a_name() {
                 Some(name) if Preset::find(name).is_ok() => {
                     anyhow!("{e:#}; for the well-known model of this name say `--like-preset {name}`")
@@ -271,7 +274,8 @@ impl Report {
             bandwidth: args.bandwidth.map(|b| b as f64).or(args.card.map(|c| c.bandwidth)),
             predicted: None,
         };
-        report.predicted = report.bandwidth.map(|bandwidth| predicted(args, model, (trunk, &plans), bandwidth));
+        report.predicted =
+            report.bandwidth.map(|bandwidth| predicted(args, model, (trunk, &plans), bandwidth));
         if let Some(memory) = args.memory.or(args.card.map(|c| c.memory)) {
             let room = memory.saturating_sub(args.reserve);
             let fits = report.most() <= room;

@@ -221,7 +221,14 @@ mod tests {
         near(&json["step"]["host_gaps_ms"], 2e-3);
         near(&json["step"]["launches_ms"], 9e-3);
         let text = step.told(&card);
-        for part in ["a card, 48 of its multiprocessors, reads", "host gaps", "2 us, 20.0 %", "4.00 kB", "100000.0 tok/s", "20 % of a step"] {
+        for part in [
+            "a card, 48 of its multiprocessors, reads",
+            "host gaps",
+            "2 us, 20.0 %",
+            "4.00 kB",
+            "100000.0 tok/s",
+            "20 % of a step",
+        ] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }
