@@ -99,7 +99,8 @@ mod tests {
         // the same rows over 376 blocks, and over 96
         check(188, [6144, 17_408, 1], 17, "2");
         check(48, [6144, 17_408, 1], 64, "2");
-        check(16, [6144, 17_408, 1], 128, "2");
+        // no block has more rows than there is room for their sums, so more blocks fill the wave
+        check(16, [6144, 17_408, 1], 128, "3");
     }
 
     #[test]
