@@ -43,7 +43,7 @@ enum Kernel {
     Product,
     /// Matrices whose blocks first make their rows: a norm, the parts of an attention.
     Made,
-    /// Matrices with something to do once all blocks are there, or many experts that are added up.
+    /// Matrices beside which experts are chosen, or whose experts are added up.
     Joined,
     Norm,
     Attention,
@@ -56,7 +56,7 @@ impl Kernel {
     fn of(unit: &Unit) -> Kernel {
         let is = |name: &str, value: &str| unit.defines.iter().any(|(n, v)| *n == name && v == value);
         match unit.stem {
-            "linear" if is("CHOOSE", "1") => Kernel::Joined,
+            "linear" | "experts" if is("CHOOSE", "1") => Kernel::Joined,
             "linear" if is("PREPARE", "NORMED") || is("PREPARE", "MERGED") => Kernel::Made,
             "linear" | "experts" => Kernel::Product,
             "down" => Kernel::Joined,
