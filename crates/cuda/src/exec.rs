@@ -51,6 +51,10 @@ pub struct CudaOptions {
     pub alone: bool,
     /// How long a device waits for another one's summands: while all start, and then.
     pub patience: [Duration; 2],
+    /// Multiprocessors that launches are dealt for: those of the devices, where kernels for them can be made or are there.
+    pub multiprocessors: usize,
+    /// Of a rank by itself, what passes in place of each sum over ranks.
+    pub delay: Duration,
 }
 
 impl CudaOptions {
@@ -81,7 +85,8 @@ impl CudaOptions {
         tiles.sort_unstable();
         tiles.dedup();
         let (layout, inbox) = (StepLayout::new(self.rows, self.context), self.inbox(plans));
-        let CudaOptions { context, fast, fuse, narrow, ranks, .. } = *self;
+        let CudaOptions { context, fast, fuse, narrow, ranks, multiprocessors, .. } = *self;
+        let delay = if self.alone { self.delay.as_nanos() as u64 } else { 0 };
         // what is hashed is a program of its own
         let ranks = Ranks { check: false, ..ranks };
         let choice = |tile| {
@@ -96,6 +101,8 @@ impl CudaOptions {
                 tier: *tier,
                 narrow,
                 inbox,
+                multiprocessors,
+                delay,
             })
         };
         tiles.into_iter().flat_map(choice).collect()

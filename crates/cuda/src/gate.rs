@@ -12,9 +12,11 @@ use shardwright_model::{Error, arch};
 use crate::lower::{Choices, Tier, lower};
 use crate::matmul::TILE;
 use crate::measure;
+use crate::ops::sum;
 use crate::program::Program;
 use crate::step::StepLayout;
 use crate::unit::Unit;
+use crate::wave::MULTIPROCESSORS;
 use crate::{CudaOptions, Result};
 
 /// Presets, and how many layers show all their kinds.
@@ -29,7 +31,8 @@ pub fn choices(rows: usize, tile: u32, fast: bool) -> Choices {
     let (context, narrow) = (131_072, CudaOptions::NARROW);
     let layout = StepLayout::new(rows, context);
     let ranks = Ranks { wire: Wire::Bf16, check: true };
-    Choices { layout, context, fast, tile, fuse: true, ranks, tier: Tier::Long, narrow, inbox: 0 }
+    let (fuse, tier, multiprocessors) = (true, Tier::Long, MULTIPROCESSORS);
+    Choices { layout, context, fast, tile, fuse, ranks, tier, narrow, inbox: 0, multiprocessors, delay: 0 }
 }
 
 /// The program of a model's first rank of some, of few layers.
@@ -48,22 +51,23 @@ pub fn program(preset: &str, layers: u32, ranks: usize, choices: Choices) -> Res
     lower(&plans, choices)
 }
 
-/// Every kernel: those of whole models, and the matrix kernels for each type of weight.
+/// Every kernel: those of whole models, and the matrix kernels for each type of weight, dealt for so many multiprocessors.
 ///
 /// # Errors
 /// If a preset can't be lowered.
-pub fn units() -> Result<BTreeSet<Unit>> {
+pub fn units(multiprocessors: usize) -> Result<BTreeSet<Unit>> {
     let mut units = BTreeSet::new();
     for (preset, layers) in MODELS {
-        let fast = choices(64, 8, true);
+        let fast = Choices { multiprocessors, ..choices(64, 8, true) };
         let short = Choices { tier: Tier::Short, tile: 1, ..fast };
         let single = Choices { fuse: false, ..fast };
         // each rank on a device of its own, whose peers' part of an inbox holds 64 rows of 12,288 elements
         let group = Choices { inbox: 98_304, ..short };
-        let many = choices(512, 64, true);
+        let many = Choices { multiprocessors, ..choices(512, 64, true) };
+        let exact = Choices { multiprocessors, ..choices(64, 8, false) };
         let [two, four] = [2, 4].map(|tile| Choices { tile, ..short });
-        let single = [(1, two), (1, four), (1, single), (1, choices(64, 8, false))];
-        let all = [&[(1, fast), (1, short), (8, group), (1, many)], &single[..]].concat();
+        let all =
+            [(1, fast), (1, short), (8, group), (1, many), (1, two), (1, four), (1, single), (1, exact)];
         // those of few rows, unfused and exact ones of the others are of the same kinds
         let some = if WHOLE.contains(&preset) { &all[..] } else { &all[..4] };
         for (ranks, choices) in some {
@@ -75,7 +79,7 @@ pub fn units() -> Result<BTreeSet<Unit>> {
         let bytes = quant.row_bytes(2048).unwrap_or_default();
         let matrix = measure::Matrix { quant, cols: 2048, outs: 4096 };
         for (tile, fast) in [(1, true), (8, true), (8, false)] {
-            units.insert(matrix.unit(tile, fast)?.0.int("MAX_ROWS", 64));
+            units.insert(matrix.unit(tile, fast, multiprocessors)?.0.int("MAX_ROWS", 64));
         }
         let embed = sizes("embed").quant(quant).int("ROW_BYTES", bytes).int("WIDTH", 2048);
         units.insert(embed.int("ROWS", 1000).int("FIRST", 0));
@@ -87,6 +91,7 @@ pub fn units() -> Result<BTreeSet<Unit>> {
         units.insert(sizes("sum").int("WIDTH", 6144).int("RANKS", 8).int("WIRE", wire));
     }
     units.extend([Unit::new("hash").int("WIDTH", 1), Unit::new("read").int("ROUNDS", 8), Unit::new("stamp")]);
+    units.insert(sum::delay(2000));
     let exchange = |receive: u8, legs: u8| {
         let unit = sizes("exchange")
             .int("RANKS", 8)
@@ -131,7 +136,7 @@ mod tests {
 
     #[test]
     fn no_source_is_left_out() {
-        let units = units().unwrap();
+        let units = units(MULTIPROCESSORS).unwrap();
         println!("{} kernels", units.len());
         let kernels = FILES.iter().map(|(name, _)| *name).filter(|name| !name.starts_with("common/"));
         for kernel in kernels {

@@ -28,6 +28,7 @@ pub mod nvrtc;
 mod ops;
 pub mod peers;
 pub mod planes;
+pub mod predict;
 mod product;
 mod profile;
 pub mod program;
@@ -38,7 +39,7 @@ pub mod step;
 mod store;
 mod threads;
 pub mod unit;
-mod wave;
+pub mod wave;
 mod worker;
 
 pub use error::{Error, Result};

@@ -72,6 +72,10 @@ pub struct Choices {
     pub narrow: usize,
     /// Where each rank has a device of its own, packets that fit into a peer's part of its inbox; else none.
     pub inbox: usize,
+    /// Multiprocessors that launches are dealt for.
+    pub multiprocessors: usize,
+    /// Nanoseconds that pass in place of each sum over ranks, where one rank is run by itself; none if nothing stands there.
+    pub delay: u64,
 }
 
 impl Choices {

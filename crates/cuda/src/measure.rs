@@ -80,17 +80,18 @@ impl Matrix {
 }
 
 impl Matrix {
-    /// The kernel that multiplies it with a tile of rows as they lie, and its blocks; `fast`: rounded where the type wants that.
+    /// The kernel that multiplies it with a tile of rows as they lie, dealt for so many multiprocessors, and its blocks; `fast`:
+    /// rounded where the type wants that.
     ///
     /// # Errors
     /// If the row does not end with a block.
-    pub fn unit(&self, tile: usize, fast: bool) -> Result<(Unit, usize)> {
+    pub fn unit(&self, tile: usize, fast: bool, multiprocessors: usize) -> Result<(Unit, usize)> {
         let (outs, all) = (self.outs, self.bytes()?);
         let bytes = all / outs;
         let mut unit = Unit::new("linear").int("BLOCK", BLOCK).int("TILE", tile).int("HEADS", 1);
         let kind = unit.matrix(self.quant, bytes, self.cols, fast);
         let (lanes, slices) = planes::lanes_and_slices(self.quant, bytes, self.cols, fast);
-        let (unit, deal) = wave::deal(unit, all, BLOCK, |most| {
+        let (unit, deal) = wave::deal(unit, all, [BLOCK, multiprocessors], |most| {
             let own = wave::own(outs, bytes, all.div_ceil(most), BLOCK / lanes / slices);
             Deal { blocks: outs.div_ceil(own), largest: own * bytes, what: own }
         });
@@ -140,7 +141,7 @@ impl Measure<'_> {
         if copies == 0 || rows == 0 || rows > ROWS {
             return Err(Error::Plan(format!("{rows} rows times {m:?} in {} bytes", self.bytes)));
         }
-        let (unit, blocks) = m.unit(rows, true)?;
+        let (unit, blocks) = m.unit(rows, true, self.device.multiprocessors() as usize)?;
         let kernel = self.device.load(&[unit.int("MAX_ROWS", ROWS)])?[0];
         let [x, s] = self.activations;
         let launch = |n: usize| {

@@ -188,7 +188,7 @@ impl<'a> Product<'a> {
     fn described(&self, l: &Lower<'_>, unit: Unit, threads: usize) -> (Unit, usize) {
         let heads = self.parts[0].weight.copies.len();
         let all: usize = self.parts.iter().map(|p| heads * p.outs() * p.bytes()).sum();
-        let (mut unit, deal) = wave::deal(unit, all, threads, |most| {
+        let (mut unit, deal) = wave::deal(unit, all, [threads, l.choices.multiprocessors], |most| {
             let owns: Vec<usize> = self.parts.iter().map(|p| p.own(l, threads, all.div_ceil(most))).collect();
             let each = || self.parts.iter().zip(&owns);
             let blocks = each().map(|(p, own)| heads * p.outs().div_ceil(*own)).sum();

@@ -74,6 +74,18 @@ impl Reads<'_> {
         (name, bytes + self.cache(stem, call))
     }
 
+    /// Elements of the matrices that a call multiplies with.
+    pub(crate) fn elements(&self, call: &Call) -> u64 {
+        let mut weights = vec![];
+        call.args.iter().for_each(|slot| weights_of(slot, &mut weights));
+        let of = |[rank, op, index]: [usize; 3]| {
+            let (op, local) = (&self.description.ops[op], &self.plans[rank].ops[op]);
+            let multiplied = op.kind != Kind::Embed && !local.is_vector(index);
+            if multiplied { cost::share(op, local.weights[index].params()) } else { 0 }
+        };
+        weights.into_iter().map(of).sum()
+    }
+
     /// Bytes of the cache that a kernel reads. The first cache slot that it is given tells the op.
     fn cache(&self, stem: &str, call: &Call) -> u64 {
         let cache =

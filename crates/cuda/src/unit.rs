@@ -47,6 +47,7 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("attend_tiles", include_str!("kernels/attend_tiles.cu")),
     ("cache", include_str!("kernels/cache.cu")),
     ("combine", include_str!("kernels/combine.cu")),
+    ("delay", include_str!("kernels/delay.cu")),
     ("down", include_str!("kernels/down.cu")),
     ("embed", include_str!("kernels/embed.cu")),
     ("exchange", include_str!("kernels/exchange.cu")),

@@ -3,8 +3,27 @@
 
 use crate::unit::Unit;
 
-/// Multiprocessors that launches are dealt for. With others they are a little less even.
-const MULTIPROCESSORS: usize = 132;
+/// Multiprocessors of the cards that most have of an architecture: A100; RTX 30; RTX 40; H100 and H200; B200; B300; RTX PRO 6000.
+/// Kernels that are shipped are dealt for them, as nobody knows beforehand which card it will be.
+const USUAL: [(&str, usize); 7] = [
+    ("sm_80", 108),
+    ("sm_86", 84),
+    ("sm_89", 142),
+    ("sm_90", 132),
+    ("sm_100", 148),
+    ("sm_103", 148),
+    ("sm_120", 188),
+];
+
+/// Multiprocessors that launches are dealt for where nobody knows for which card they are.
+pub const MULTIPROCESSORS: usize = 132;
+
+/// Those that launches are dealt for where nothing is known of a card but its architecture. With others they are a little less
+/// even, and right all the same.
+pub fn usual(architecture: &str) -> usize {
+    let plain = architecture.trim_end_matches('a');
+    USUAL.iter().find(|(name, _)| *name == plain).map_or(MULTIPROCESSORS, |(_, number)| *number)
+}
 
 /// Threads that a multiprocessor holds of a launch, and registers that weights under way may fill in each.
 const HELD: [(usize, usize); 3] = [(512, 72), (768, 32), (1024, 20)];
@@ -30,17 +49,18 @@ pub(crate) fn own(rows: usize, bytes: usize, fair: usize, least: usize) -> usize
     fair.div_ceil(bytes.max(1)).min(MOST).min(rows).next_multiple_of(least.max(1))
 }
 
-/// The most even of the deals that `by` makes of `all` bytes for so many blocks of `threads` threads; tells its kernel.
+/// The most even of the deals that `by` makes of `all` bytes for so many blocks of `threads` threads, on a device of so many
+/// multiprocessors; tells its kernel.
 pub(crate) fn deal<T>(
     unit: Unit,
     all: usize,
-    threads: usize,
+    [threads, multiprocessors]: [usize; 2],
     by: impl Fn(usize) -> Deal<T>,
 ) -> (Unit, Deal<T>) {
     let tried = HELD.map(|(held, registers)| {
         let here = (held / threads).max(1);
-        let deal = by(here * MULTIPROCESSORS);
-        let slots = deal.blocks.next_multiple_of(here * MULTIPROCESSORS);
+        let deal = by(here * multiprocessors);
+        let slots = deal.blocks.next_multiple_of(here * multiprocessors);
         (100 * all / (slots * deal.largest).max(1), here, registers, deal)
     });
     let [first, rest @ ..] = tried;
@@ -54,9 +74,9 @@ mod tests {
     use super::*;
 
     /// Rows of the largest block, blocks of a multiprocessor.
-    fn dealt(rows: usize, bytes: usize, least: usize) -> (usize, String) {
+    fn dealt(multiprocessors: usize, [rows, bytes, least]: [usize; 3]) -> (usize, String) {
         let all = rows * bytes;
-        let (unit, deal) = deal(Unit::new(""), all, 256, |most| {
+        let (unit, deal) = deal(Unit::new(""), all, [256, multiprocessors], |most| {
             let own = own(rows, bytes, all.div_ceil(most), least);
             Deal { blocks: rows.div_ceil(own), largest: own * bytes, what: own }
         });
@@ -65,12 +85,33 @@ mod tests {
 
     #[test]
     fn blocks_fill_a_wave() {
+        let check = |multiprocessors: usize, matrix: [usize; 3], rows: usize, blocks: &str| {
+            let found = dealt(multiprocessors, matrix);
+            assert_eq!(found, (rows, blocks.into()), "{matrix:?} on {multiprocessors}");
+        };
         // 6,144 rows over 264 blocks
-        assert_eq!(dealt(6144, 17_408, 1), (24, "2".into()));
+        check(132, [6144, 17_408, 1], 24, "2");
         // whole scales of 32: 192 blocks of 64 would leave a quarter idle
-        assert_eq!(dealt(12_288, 13_056, 32), (32, "3".into()));
+        check(132, [12_288, 13_056, 32], 32, "3");
         // many waves
-        assert_eq!(dealt(154_880, 5040, 4), (128, "2".into()));
-        assert_eq!(dealt(1, 100, 8), (8, "2".into()));
+        check(132, [154_880, 5040, 4], 128, "2");
+        check(132, [1, 100, 8], 8, "2");
+        // the same rows over 376 blocks, and over 96
+        check(188, [6144, 17_408, 1], 17, "2");
+        check(48, [6144, 17_408, 1], 64, "2");
+        // no block has more rows than there is room for their sums, so more blocks fill the wave
+        check(16, [6144, 17_408, 1], 128, "3");
+    }
+
+    #[test]
+    fn an_architecture_has_a_usual_card() {
+        let check =
+            |architecture: &str, number: usize| assert_eq!(usual(architecture), number, "{architecture}");
+        check("sm_80", 108);
+        check("sm_90a", 132);
+        check("sm_90", 132);
+        check("sm_100a", 148);
+        check("sm_120a", 188);
+        check("sm_75", MULTIPROCESSORS);
     }
 }

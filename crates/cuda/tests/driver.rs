@@ -11,6 +11,7 @@ use shardwright_cuda::Error;
 use shardwright_cuda::device::{Device, Launch};
 use shardwright_cuda::driver::Gpu;
 use shardwright_cuda::jit::{Folders, Jit};
+use shardwright_cuda::measure::reading;
 use shardwright_cuda::nvrtc::Nvrtc;
 use shardwright_cuda::unit::Unit;
 
@@ -210,4 +211,60 @@ fn gpu_refusals_name_the_kernel() {
     let shared = gpu.info().shared;
     gpu.launch(&Launch { shared, ..launch }).unwrap();
     assert_eq!(read(&mut gpu, q, 288), numbers);
+}
+
+/// What is read in a recording is read by the part that recorded it: a sixth of a card is slower than all of it.
+#[test]
+fn gpu_part_is_all_that_there_is() {
+    let Some(mut whole) = gpu() else { return };
+    let all = whole.info().multiprocessors;
+    let speed = reading(&mut whole, 1 << 30).unwrap();
+    drop(whole);
+    let open = |some: u32| Gpu::open_part(0, jit().unwrap(), Some(some));
+    let some = (all / 6).next_multiple_of(8);
+    let mut part = open(some).unwrap();
+    assert_eq!((part.info().multiprocessors, part.multiprocessors()), (some, some));
+    let slow = reading(&mut part, 1 << 30).unwrap();
+    println!("{all} multiprocessors read {:.2} TB/s, {some} {:.2}", speed / 1e12, slow / 1e12);
+    assert!(slow < 0.8 * speed, "{slow} of {speed}");
+    // it is a device as any other
+    let (launch, codes) = quantize(&mut part);
+    let (numbers, expected) = whole_numbers(7);
+    part.upload(launch.args[1], &numbers).unwrap();
+    part.launch(&launch).unwrap();
+    assert!(read(&mut part, codes, expected.len()) == expected, "launched");
+    part.upload(codes, &vec![0; expected.len()]).unwrap();
+    let recording = part.record(&[launch]).unwrap();
+    part.replay(recording).unwrap();
+    assert!(read(&mut part, codes, expected.len()) == expected, "recorded");
+    drop(part);
+    let refused = |some: u32, words: &str| {
+        let why = open(some).unwrap_err().to_string();
+        assert!(why.contains(words) && why.lines().count() == 1, "{why}");
+    };
+    refused(all + 1, &format!("has {all} multiprocessors"));
+    refused(9, "by groups");
+    // and the whole is there again
+    assert!(reading(&mut gpu().unwrap(), 1 << 30).unwrap() > 1.2 * slow);
+}
+
+#[test]
+fn gpu_delay_takes_its_time() {
+    let Some(mut gpu) = gpu() else { return };
+    let (count, us) = (100, 50.0);
+    let kernel = gpu.load(&[Unit::new("delay").int("NANOSECONDS", 50_000)]).unwrap()[0];
+    let delay = Launch { kernel, grid: [1; 3], block: 1, shared: 0, args: vec![] };
+    let recording = gpu.record(&vec![delay; count]).unwrap();
+    let mark = gpu.alloc(4).unwrap();
+    let mut times = vec![];
+    for _ in 0..5 {
+        let begun = Instant::now();
+        gpu.replay(recording).unwrap();
+        read(&mut gpu, mark, 4);
+        times.push(begun.elapsed().as_secs_f64() * 1e6 / count as f64);
+    }
+    let least = times.iter().copied().fold(f64::INFINITY, f64::min);
+    println!("{least:.2} us for a delay of {us}");
+    // a tick of the clock less, or a launch more
+    assert!((us - 1.1..us + 4.0).contains(&least), "{times:?}");
 }

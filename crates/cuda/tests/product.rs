@@ -8,6 +8,7 @@ use shardwright_cuda::device::{Device, Launch};
 use shardwright_cuda::measure::{Matrix, Measure, reading};
 use shardwright_cuda::planes::lay;
 use shardwright_cuda::unit::Unit;
+use shardwright_cuda::wave::MULTIPROCESSORS;
 use shardwright_gguf::QuantType;
 
 const OUTS: usize = 37;
@@ -45,7 +46,7 @@ impl Product {
     /// What the kernel makes of it, for `tile` rows at a time.
     fn on(&self, device: &mut Emulator, tile: usize, fast: bool) -> Vec<f32> {
         let m = Matrix { quant: self.quant, cols: self.cols, outs: OUTS };
-        let (unit, blocks) = m.unit(tile, fast).unwrap();
+        let (unit, blocks) = m.unit(tile, fast, MULTIPROCESSORS).unwrap();
         let kernel = device.load(&[unit.int("MAX_ROWS", ROWS)]).unwrap()[0];
         let mut put = |bytes: &[u8]| {
             let at = device.alloc(bytes.len() + 64).unwrap();

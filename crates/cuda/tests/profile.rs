@@ -58,10 +58,12 @@ impl Opened {
 
     /// Launches of the program that the step is run by.
     fn calls(&self, tier: Tier) -> usize {
-        let CudaOptions { rows, context, fast, fuse, ranks, narrow, .. } = self.options;
+        let CudaOptions { rows, context, fast, fuse, ranks, narrow, multiprocessors, .. } = self.options;
         let layout = StepLayout::new(rows, context);
         let tile = self.options.tiles[0];
-        let choices = Choices { layout, context, fast, tile, fuse, ranks, tier, narrow, inbox: 0 };
+        let (inbox, delay) = (0, 0);
+        let choices =
+            Choices { layout, context, fast, tile, fuse, ranks, tier, narrow, inbox, multiprocessors, delay };
         lower(&self.plans, choices).unwrap().calls.len()
     }
 

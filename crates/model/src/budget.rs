@@ -187,24 +187,26 @@ pub struct Card {
     pub memory: u64,
     /// Bytes a second that its memory gives at most, as its maker says.
     pub bandwidth: f64,
+    /// Multiprocessors.
+    pub multiprocessors: usize,
 }
 
-const fn card(name: &'static str, mib: u64, bandwidth: f64) -> Card {
-    Card { name, memory: mib << 20, bandwidth }
+const fn card(name: &'static str, mib: u64, bandwidth: f64, multiprocessors: usize) -> Card {
+    Card { name, memory: mib << 20, bandwidth, multiprocessors }
 }
 
 /// Cards that people run large models on.
 pub const CARDS: [Card; 10] = [
-    card("RTX PRO 6000", 97_288, 1.79e12),
-    card("B200", 183_359, 8.0e12),
-    card("H200", 143_771, 4.8e12),
-    card("H100", 81_559, 3.35e12),
-    card("A100 80GB", 81_920, 2.04e12),
-    card("L40S", 46_068, 0.864e12),
-    card("RTX 6000 Ada", 49_140, 0.96e12),
-    card("RTX 5090", 32_607, 1.79e12),
-    card("RTX 4090", 24_564, 1.01e12),
-    card("RTX 3090", 24_576, 0.936e12),
+    card("RTX PRO 6000", 97_288, 1.79e12, 188),
+    card("B200", 183_359, 8.0e12, 148),
+    card("H200", 143_771, 4.8e12, 132),
+    card("H100", 81_559, 3.35e12, 132),
+    card("A100 80GB", 81_920, 2.04e12, 108),
+    card("L40S", 46_068, 0.864e12, 142),
+    card("RTX 6000 Ada", 49_140, 0.96e12, 142),
+    card("RTX 5090", 32_607, 1.79e12, 170),
+    card("RTX 4090", 24_564, 1.01e12, 128),
+    card("RTX 3090", 24_576, 0.936e12, 82),
 ];
 
 /// The card of a name; spaces, dashes and case do not count.

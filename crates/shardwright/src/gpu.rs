@@ -9,6 +9,7 @@ use shardwright_cuda::health::Guarded;
 use shardwright_cuda::jit::{Folders, Jit};
 use shardwright_cuda::nvml::Nvml;
 use shardwright_cuda::nvrtc::Nvrtc;
+use shardwright_cuda::wave;
 use shardwright_cuda::{CudaExecutor, CudaOptions, Needs};
 use shardwright_gguf::Reader;
 use shardwright_model::exec::Executor;
@@ -57,19 +58,27 @@ fn choose(
 
 /// What runs the plans' steps on these GPUs, a rank on each or all on one, after seeing that they fit.
 pub(crate) fn executor(
-    indices: &[usize],
+    (indices, part): (&[usize], Option<u32>),
     file: &Arc<Reader>,
     trunk: (&Description, Vec<RankPlan>),
     options: &CudaOptions,
     check_memory: bool,
 ) -> anyhow::Result<OnGpus> {
-    let mut gpus = open(indices)?;
+    let mut gpus = open(indices, part)?;
     let (mut weights, several) = (0, gpus.len() > 1);
-    for (n, gpu) in gpus.iter_mut().enumerate() {
-        let plans = if several { &trunk.1[n..=n] } else { &trunk.1[..] };
-        // before any weight: what does not compile is known at once, and what code takes is no longer free
-        let (needs, kernels) = Needs::of(plans, options)?;
-        gpu.load(&kernels.into_iter().collect::<Vec<_>>())?;
+    let plans = |n: usize| if several { &trunk.1[n..=n] } else { &trunk.1[..] };
+    // before any weight: what does not compile is known at once, and what code takes is no longer free
+    let (multiprocessors, needs) = dealt(&own_and_usual(&gpus)?, |multiprocessors| {
+        let options = CudaOptions { multiprocessors, ..options.clone() };
+        let ready = |(n, gpu): (usize, &mut Gpu)| -> shardwright_cuda::Result<Needs> {
+            let (needs, kernels) = Needs::of(plans(n), &options)?;
+            gpu.load(&kernels.into_iter().collect::<Vec<_>>())?;
+            Ok(needs)
+        };
+        gpus.iter_mut().enumerate().map(ready).collect::<shardwright_cuda::Result<Vec<_>>>()
+    })?;
+    let options = &CudaOptions { multiprocessors, ..options.clone() };
+    for (gpu, needs) in gpus.iter_mut().zip(needs) {
         let name = format!("GPU {} ({})", gpu.info().index, gpu.info().name);
         log::info!("{name}: {}", told(&needs));
         if check_memory {
@@ -89,6 +98,35 @@ pub(crate) fn executor(
     let gpus = gpus.into_iter().map(|gpu| Box::new(gpu) as Box<dyn Device>).collect();
     let executor = CudaExecutor::new(gpus, file, trunk, None, options, &mut watch)?;
     Ok(OnGpus { executor, places })
+}
+
+/// Multiprocessors that launches may be dealt for on these GPUs: those of the smallest, and those for which kernels are shipped.
+fn own_and_usual(gpus: &[Gpu]) -> shardwright_cuda::Result<Vec<usize>> {
+    let own = gpus.iter().map(|gpu| gpu.info().multiprocessors as usize).min();
+    let architecture = gpus.first().map(Gpu::architecture).transpose()?;
+    let usual = architecture.map(|architecture| wave::usual(&architecture));
+    let mut all: Vec<usize> = own.into_iter().chain(usual).collect();
+    all.dedup();
+    Ok(all)
+}
+
+/// For which of these numbers of multiprocessors everything is ready, and what is: the next one is for where there is no compiler,
+/// and nobody has shipped kernels for this one.
+fn dealt<T>(
+    all: &[usize],
+    mut ready: impl FnMut(usize) -> shardwright_cuda::Result<T>,
+) -> shardwright_cuda::Result<(usize, T)> {
+    let mut last = Err(shardwright_cuda::Error::Zero("multiprocessor"));
+    for number in all {
+        last = ready(*number).map(|made| (*number, made));
+        match &last {
+            Err(shardwright_cuda::Error::Compiler(why)) => {
+                log::info!("no kernels for {number} multiprocessors: {why}");
+            }
+            _ => return last,
+        }
+    }
+    last
 }
 
 /// A model on GPUs, and where these sit.
@@ -166,8 +204,8 @@ fn fits(name: &str, needs: &Needs, free: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The GPUs as one group, with a compiler that tells how far it is.
-pub(crate) fn open(indices: &[usize]) -> anyhow::Result<Vec<Gpu>> {
+/// The GPUs as one group, with a compiler that tells how far it is; of a single one perhaps only so many multiprocessors.
+pub(crate) fn open(indices: &[usize], part: Option<u32>) -> anyhow::Result<Vec<Gpu>> {
     let bar = Mutex::new(None::<Progress>);
     let progress = move |done: usize, all: usize| {
         let mut bar = bar.lock().unwrap_or_else(PoisonError::into_inner);
@@ -177,6 +215,12 @@ pub(crate) fn open(indices: &[usize]) -> anyhow::Result<Vec<Gpu>> {
         }
     };
     let jit = Arc::new(Jit::new(Nvrtc::find, Folders::find(), progress));
+    if let (Some(_), [index]) = (part, indices) {
+        return Ok(vec![Gpu::open_part(*index, jit, part)?]);
+    }
+    if part.is_some() {
+        bail!("`--multiprocessors` is for one GPU, and there are {} to run on", indices.len());
+    }
     let gpus = Gpu::group(indices, &jit, Way::Best)?;
     if let Some(why) = gpus.first().and_then(Gpu::apart) {
         log::warn!("sums over GPUs go through the host's memory: {why}; `shardwright doctor` tells more");
@@ -211,6 +255,30 @@ mod tests {
             assert!(why.contains(part), "{part}: {why}");
         }
         assert!(why.contains("2.00 GB of inboxes and, at most, 1.00 GB of recorded steps"), "{why}");
+    }
+
+    #[test]
+    fn launches_are_dealt_for_the_usual_card_where_there_is_no_compiler() {
+        use shardwright_cuda::Error;
+        let check = |all: &[usize], shipped: &[usize], expected: Option<usize>| {
+            let ready = |number: usize| match shipped.contains(&number) {
+                true => Ok(number * 10),
+                false => Err(Error::Compiler("there is none".into())),
+            };
+            let found = dealt(all, ready).ok();
+            assert_eq!(found, expected.map(|n| (n, n * 10)), "{all:?}, {shipped:?} shipped");
+        };
+        check(&[170, 188], &[170, 188], Some(170));
+        check(&[170, 188], &[188], Some(188));
+        check(&[188], &[188], Some(188));
+        check(&[170, 188], &[132], None);
+        // whatever else is wrong is wrong with the other number too
+        let mut tried = vec![];
+        let broken = dealt(&[170, 188], |number| {
+            tried.push(number);
+            Err::<(), _>(Error::Zero("tile"))
+        });
+        assert!(matches!(broken, Err(Error::Zero("tile"))) && tried == [170]);
     }
 
     #[test]

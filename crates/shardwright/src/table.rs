@@ -1,6 +1,7 @@
 //! What people read: tables in columns, and sizes with units.
 
 use std::fmt;
+use std::time::Duration;
 
 /// Rows of cells; the first columns are aligned left, the others right.
 #[derive(Debug, Default)]
@@ -104,6 +105,14 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let power = ["", "k", "m", "g", "t"].iter().position(|p| *p == prefix).ok_or_else(wrong)?;
     let size = number * base.powi(power as i32);
     if size < u64::MAX as f64 { Ok(size as u64) } else { Err(wrong()) }
+}
+
+/// A time as the command line has it: microseconds, perhaps with a part of one, up to a second.
+pub(crate) fn parse_microseconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(us) if (0.0..=1e6).contains(&us) => Ok(Duration::from_nanos((us * 1e3).round() as u64)),
+        _ => Err(format!("`{text}` is no time of 0 to 1000000 microseconds")),
+    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use crate::stages::{self, StageArgs};
 use anyhow::{Context, anyhow, bail};
 use shardwright_cpu::{Activations, CpuExecutor, CpuOptions};
 use shardwright_cuda::CudaOptions;
+use shardwright_cuda::wave::MULTIPROCESSORS;
 use shardwright_gguf::Reader;
 use shardwright_hub::Wanted;
 use shardwright_model::arch;
@@ -21,6 +22,7 @@ use shardwright_text::tokenizer::Tokenizer;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Which model to open, and how to read its header.
 #[derive(clap::Args, Debug)]
@@ -97,6 +99,9 @@ pub(crate) struct BackendArgs {
     /// Which of them this is.
     #[arg(skip)]
     replica: usize,
+    /// Of a GPU's multiprocessors only so many, where that is to be measured.
+    #[arg(skip)]
+    pub(crate) multiprocessors: Option<u32>,
 }
 
 impl BackendArgs {
@@ -120,6 +125,7 @@ impl BackendArgs {
             stages: StageArgs::default(),
             replicas: 1,
             replica: 0,
+            multiprocessors: None,
         }
     }
 
@@ -160,6 +166,16 @@ impl BackendArgs {
             Device::Cpu => bail!("`--device cpu` names no GPU, and only a GPU can do this"),
         };
         gpu::chosen(named, ranks, [self.replica, self.replicas])
+    }
+
+    /// The same on only so many of a GPU's multiprocessors, if that is asked for.
+    pub(crate) fn on_part(self, multiprocessors: Option<u32>) -> anyhow::Result<BackendArgs> {
+        match &self.device {
+            Device::Auto | Device::Cpu if multiprocessors.is_some() => {
+                bail!("`--multiprocessors` is a GPU's; add `--device cuda`")
+            }
+            _ => Ok(BackendArgs { multiprocessors, ..self }),
+        }
     }
 
     /// More threads than cores would only wait for each other.
@@ -235,6 +251,8 @@ pub(crate) struct Opened {
     dummy: bool,
     /// The only rank of several that is run, to be measured.
     alone: Option<Slice>,
+    /// What passes there in place of each sum over ranks.
+    delay: Duration,
 }
 
 /// Rows of a step of `run` and `serve`, unless told otherwise: few enough that Ctrl-C is heard soon.
@@ -328,7 +346,7 @@ impl ModelArgs {
             log::info!("{note}");
         }
         tell_unused(&reader, &hyper);
-        Ok(Opened { reader: Arc::new(reader), hyper, dummy: false, alone: None })
+        Ok(Opened { reader: Arc::new(reader), hyper, dummy: false, alone: None, delay: Duration::ZERO })
     }
 }
 
@@ -399,8 +417,8 @@ fn demo() -> anyhow::Result<PathBuf> {
 
 impl Opened {
     /// The same, but its file has no weights, and perhaps only one rank is run.
-    pub(crate) fn dummy(self, alone: Option<Slice>) -> Opened {
-        Opened { dummy: true, alone, ..self }
+    pub(crate) fn dummy(self, alone: Option<Slice>, delay: Duration) -> Opened {
+        Opened { dummy: true, alone, delay, ..self }
     }
 
     /// Says so if a sequence of so many tokens is longer than the model was made for.
@@ -465,7 +483,8 @@ impl Opened {
         let trunk = arch::describe(&self.hyper);
         let plans = self.plans(&trunk, args)?;
         let indices = args.gpus(plans.len())?;
-        gpu::executor(&indices, &self.reader, (&trunk, plans), &options, !args.no_memory_check)
+        let gpus = (&indices[..], args.multiprocessors);
+        gpu::executor(gpus, &self.reader, (&trunk, plans), &options, !args.no_memory_check)
     }
 
     /// Runs the model, or a stage of it, on the CPU, after seeing that it fits.
@@ -544,6 +563,8 @@ impl Opened {
             narrow: CudaOptions::NARROW,
             alone: self.alone.is_some(),
             patience: CudaOptions::PATIENCE,
+            multiprocessors: MULTIPROCESSORS,
+            delay: self.delay,
         })
     }
 }

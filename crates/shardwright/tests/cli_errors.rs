@@ -204,6 +204,9 @@ fn c6_without_a_gpu_there_is_still_everything_else() {
     assert!(run(&["doctor"]).contains("driver"));
     let counted = run(&["kernels", &llama, "--out", out, "--tp", "1,2", "--arch", "sm_90a", "--dry-run"]);
     assert!(counted.contains("kernels for 1 architectures"), "{counted}");
+    let part =
+        ["kernels", &llama, "--out", out, "--arch", "sm_90a,sm_120a", "--multiprocessors", "48", "--dry-run"];
+    assert!(run(&part).contains("kernels for 2 architectures"));
     assert!(!std::path::Path::new(out).exists(), "only counted");
     check(&["kernels", "--out", out, "--preset", "no-such-model"], 1, &["no-such-model", "glm-5"]);
     check(&["kernels", "--out", out], 2, &["--preset"]);

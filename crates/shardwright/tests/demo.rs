@@ -6,6 +6,7 @@ use shardwright_cpu::{Activations, CpuExecutor, CpuOptions};
 use shardwright_cuda::driver::Gpu;
 use shardwright_cuda::jit::{Folders, Jit};
 use shardwright_cuda::nvrtc::Nvrtc;
+use shardwright_cuda::wave::MULTIPROCESSORS;
 use shardwright_cuda::{CudaExecutor, CudaOptions};
 use shardwright_gguf::Reader;
 use shardwright_model::exec::{BLOCK, Executor, Ranks, RowOutput, StepBatch, Want, Wire};
@@ -15,6 +16,7 @@ use shardwright_model::{arch, op::Description};
 use shardwright_text::tokenizer::{Special, Tokenizer};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Longest of the documents below, in cache blocks.
 const BLOCKS: usize = 16;
@@ -80,6 +82,8 @@ fn on_gpu(reader: &Arc<Reader>, options: Options, ranks: usize, fast: bool) -> O
         narrow: CudaOptions::NARROW,
         alone: false,
         patience: CudaOptions::PATIENCE,
+        multiprocessors: MULTIPROCESSORS,
+        delay: Duration::ZERO,
     };
     Some(CudaExecutor::new(vec![Box::new(gpu)], reader, (&trunk, plans), None, &size, &mut |_| {}).unwrap())
 }

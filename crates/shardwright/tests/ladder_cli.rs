@@ -36,4 +36,12 @@ fn launches_are_those_of_a_gpu() {
     fails(&["bench", "ladder", "--demo"], 2);
     fails(&["bench", "--per-kernel", "--url", "http://localhost:1"], 2);
     fails(&["bench", "ladder", "--dummy", "no-such-model"], 1);
+    // what is a GPU's or a rank's alone
+    let why = fails(&["bench", "--demo", "--multiprocessors", "8", "--device", "cpu"], 1);
+    assert!(why.contains("add `--device cuda`"), "{why}");
+    fails(&["bench", "--read", "--demo"], 2);
+    fails(&["bench", "--read", "--url", "http://localhost:1"], 2);
+    fails(&["bench", "--dummy", "glm-5", "--exchange-us", "2"], 2);
+    let far = ["bench", "--dummy", "glm-5", "--tp-rank", "0/8", "--exchange-us", "1e9"];
+    assert!(fails(&far, 2).contains("microseconds"));
 }

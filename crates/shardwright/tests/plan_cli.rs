@@ -41,6 +41,31 @@ fn a_plan_for_people_has_tables_and_a_verdict() {
 }
 
 #[test]
+fn a_step_is_predicted_part_by_part() {
+    let rank = ["plan", "--like-preset", "glm-5:q4_k-experts", "--tp", "8", "-c", "129"];
+    let of = |more: &[&str]| json(&[&rank[..], &["--json"], more].concat())["prediction"].clone();
+    let number = |report: &Value, name: &str| report[name].as_f64().unwrap();
+    let part = of(&["--bandwidth", "1.5T", "--multiprocessors", "48", "--exchange-us", "11"]);
+    assert_eq!((&part["exchanges"], &part["launches"]), (&Value::from(156), &Value::from(860 + 156)));
+    assert_eq!((number(&part, "bandwidth"), number(&part, "multiprocessors")), (1.5e12, 48.0));
+    let near = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 1e-9, "{a} for {b}");
+    near(number(&part, "exchanges_us"), 156.0 * 11.0);
+    near(number(&part, "reading_us"), number(&part, "bytes") / 1.5e6);
+    let parts = ["reading_us", "computing_us", "latency_us", "exchanges_us"].map(|name| number(&part, name));
+    near(number(&part, "us"), parts.iter().sum());
+    near(number(&part, "tok_s"), 1e6 / number(&part, "us"));
+    // the card's own, and nothing for the sums
+    let card = of(&["--card", "RTX PRO 6000"]);
+    assert_eq!((number(&card, "bandwidth"), number(&card, "multiprocessors")), (1.79e12, 188.0));
+    assert_eq!((&card["exchanges"], &card["launches"]), (&Value::from(0), &Value::from(860)));
+    assert!(of(&[]).is_null(), "no bandwidth, no prediction");
+    let text = run(&[&rank[..], &["--card", "H200", "--layers", "4", "--exchange-us", "2.5"]].concat());
+    assert!(text.contains("a step is predicted to take") && text.contains("8 sums of 2.5 us"), "{text}");
+    let text = run(&[&rank[..], &["--card", "H200", "--layers", "4"]].concat());
+    assert!(text.contains("without its 8 sums over ranks"), "{text}");
+}
+
+#[test]
 fn stages_are_printed() {
     let stage =
         |s: &str| run(&["plan", "--like-preset", "tiny-llama", "--tp", "2", "--rank", "1", "--stage", s]);
@@ -73,6 +98,8 @@ fn wrong_requests_are_told_in_a_line() {
     check(&["plan", "--like-preset", "glm-5:q9"], 1, "there is no recipe `q9`");
     check(&["plan", "--like-preset", "glm-5", "--card", "H9"], 2, "there is no card `H9`");
     check(&["plan", "--like-preset", "glm-5", "--memory", "much"], 2, "50GiB");
+    check(&["plan", "--like-preset", "glm-5", "--exchange-us", "soon"], 2, "microseconds");
+    check(&["plan", "--demo", "--layers", "3"], 1, "`--like-preset` names");
     check(
         &["plan", "--like-preset", "tiny-llama", "--stage", "rank-plan", "--rank", "1"],
         1,

@@ -88,15 +88,27 @@ impl Gpu {
     /// # Errors
     /// As [`Gpu::list`]; if it is not in the list, or it is broken.
     pub fn open(index: usize, jit: Arc<Jit>) -> Result<Gpu> {
+        Gpu::open_part(index, jit, None)
+    }
+
+    /// The same, but if a number is named with only so many of its multiprocessors, as if it had no others.
+    ///
+    /// # Errors
+    /// As [`Gpu::open`]; if it does not have so many, or the driver does not part them so.
+    pub fn open_part(index: usize, jit: Arc<Jit>, multiprocessors: Option<u32>) -> Result<Gpu> {
         let mut all = super::list()?;
         if index >= all.len() {
             let (count, visible) = (all.len(), super::visible());
             let why = format!("GPU {index} of {count}, counted from 0; CUDA_VISIBLE_DEVICES {visible}");
             return Err(Error::Driver(why));
         }
-        let info = all.swap_remove(index);
+        let mut info = all.swap_remove(index);
         let device = super::device(index as i32)?;
-        let context = Context::of(device)?;
+        let context = match multiprocessors {
+            None => Context::of(device)?,
+            Some(some) => Context::with(device, some)?,
+        };
+        info.multiprocessors = multiprocessors.unwrap_or(info.multiprocessors);
         context.enter()?;
         let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: a stream is made and destroyed.

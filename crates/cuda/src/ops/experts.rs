@@ -95,11 +95,11 @@ fn first_half(
         unit = unit.int(name, kind);
     }
     let bytes = gate.bytes_a_row() + up.bytes_a_row();
-    let all = inner * used * bytes;
-    let (unit, deal) = wave::deal(unit, all, THREADS, |most| {
-        // rows have blocks of their own, and all of them are a wave
-        let own = wave::own(inner, bytes, (all * l.tile()).div_ceil(most), if round { 32 } else { 4 });
-        Deal { blocks: used * inner.div_ceil(own), largest: own * bytes, what: own }
+    // rows have blocks of their own, and those of all rows are a wave
+    let all = inner * used * bytes * l.tile();
+    let (unit, deal) = wave::deal(unit, all, [THREADS, l.choices.multiprocessors], |most| {
+        let own = wave::own(inner, bytes, all.div_ceil(most), if round { 32 } else { 4 });
+        Deal { blocks: l.tile() * used * inner.div_ceil(own), largest: own * bytes, what: own }
     });
     let unit = unit.int("OWN", deal.what).int("ROUND", u8::from(round)).int("BLOCK", THREADS);
     let (unit, chosen) = route::here(unit, choice);
@@ -143,13 +143,14 @@ fn second_half(l: &mut Lower<'_>, op: usize, used: usize, ends: Ends<'_>) -> Res
     }
     let teams = (THREADS / 32).div_ceil(used);
     let (outs, threads) = (down.rows.len(), 32 * teams * used);
-    let (unit, deal) = wave::deal(unit, outs, threads, |most| {
-        let own = wave::own(outs, 1, (outs * l.tile()).div_ceil(most), teams);
-        Deal { blocks: outs.div_ceil(own), largest: own, what: own }
+    let all = outs * l.tile();
+    let (unit, deal) = wave::deal(unit, all, [threads, l.choices.multiprocessors], |most| {
+        let own = wave::own(outs, 1, all.div_ceil(most), teams);
+        Deal { blocks: l.tile() * outs.div_ceil(own), largest: own, what: own }
     });
     let unit =
         unit.int("ROUND", u8::from(here)).int("OWN", deal.what).int("TEAMS", teams).int("BLOCK", threads);
-    let grid = [Axis::Blocks(deal.blocks as u32), Axis::Blocks(1), Axis::Rows(1)];
+    let grid = [Axis::Blocks(outs.div_ceil(deal.what) as u32), Axis::Blocks(1), Axis::Rows(1)];
     l.call(unit, grid, threads as u32, args);
     Ok(())
 }

@@ -16,8 +16,9 @@ const BLOCK: usize = 1024;
 const RECEIVED: usize = 11_264;
 
 pub(crate) fn rms(l: &mut Lower<'_>, width: usize, eps: f32) {
-    if l.choices.fuse && l.plans.len() == 1 && l.choices.inbox == 0 && may_wait(l) && Stream::of(l, l.at).free
-    {
+    // what comes from other ranks is received by a launch of its own, and what stands in its place comes before one
+    let here = l.choices.inbox == 0 && l.choices.delay == 0;
+    if l.choices.fuse && l.plans.len() == 1 && here && may_wait(l) && Stream::of(l, l.at).free {
         l.waiting = Some(l.at);
         return;
     }
@@ -145,6 +146,9 @@ fn launch(l: &mut Lower<'_>, op: usize, Moments { width, eps, rms }: Moments) {
         sum::whole(l, &addends[1..], sum.clone(), width);
         addends.splice(1.., [sum]);
         receives = false;
+    }
+    if !addends.is_empty() {
+        sum::pass(l);
     }
     let shares = if width == whole && free && !receives { width.div_ceil(block as usize) } else { 1 };
     let mut unit = unit

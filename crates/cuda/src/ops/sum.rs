@@ -22,6 +22,7 @@ pub(crate) fn packet(wire: Wire) -> usize {
 /// The ranks' summands in rank order, to every rank; of one rank, a copy.
 pub(crate) fn sum(l: &mut Lower<'_>) {
     if l.choices.inbox == 0 {
+        pass(l);
         return pointwise::sum(l);
     }
     let (from, to) = (l.input(0), l.output(0));
@@ -74,6 +75,18 @@ fn exchange(l: &mut Lower<'_>, summand: &[Slot], to: Slot, width: usize, receive
         number,
     ];
     l.call(unit, [Axis::Blocks(blocks as u32), Axis::Blocks(1), Axis::Blocks(1)], BLOCK, args);
+}
+
+/// What stands in the place of a sum over ranks where one rank is run by itself: only its time passes.
+pub(crate) fn pass(l: &mut Lower<'_>) {
+    if l.choices.delay > 0 && l.plans[l.rank].ranks > 1 {
+        l.call(delay(l.choices.delay), [Axis::Blocks(1); 3], 1, vec![]);
+    }
+}
+
+/// The kernel that does nothing for so many nanoseconds.
+pub(crate) fn delay(nanoseconds: u64) -> Unit {
+    Unit::new("delay").int("NANOSECONDS", nanoseconds)
 }
 
 /// What a kernel must know of the group.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shardwright_cuda::device::Device;
+use shardwright_cuda::wave::MULTIPROCESSORS;
 use shardwright_cuda::{CudaExecutor, CudaOptions, Result};
 use shardwright_gguf::Reader;
 use shardwright_model::exec::{Executor, Ranks, Want};
@@ -30,6 +31,8 @@ pub(crate) fn exact() -> CudaOptions {
         alone: false,
         // emulators are slow, and two cores may have to run many
         patience: [Duration::from_secs(60); 2],
+        multiprocessors: MULTIPROCESSORS,
+        delay: Duration::ZERO,
     }
 }
 

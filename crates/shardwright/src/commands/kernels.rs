@@ -10,11 +10,11 @@ use clap::ArgGroup;
 use shardwright_cuda::jit::{Folders, Jit};
 use shardwright_cuda::nvrtc::Nvrtc;
 use shardwright_cuda::unit::Unit;
-use shardwright_cuda::{Needs, peers};
+use shardwright_cuda::{CudaOptions, Needs, peers, wave};
 use shardwright_model::arch;
 use shardwright_model::exec::BLOCK;
 use shardwright_model::presets::{Preset, Recipe};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -54,6 +54,10 @@ pub(crate) struct Args {
     /// Architectures.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_values = ARCHITECTURES)]
     arch: Vec<String>,
+    /// Multiprocessors of the cards that they are for [default: those of the card that most have of an architecture: 132 of sm_90a,
+    /// 188 of sm_120a].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    multiprocessors: Option<u32>,
     /// Only count them.
     #[arg(long)]
     dry_run: bool,
@@ -67,28 +71,33 @@ const CONTEXTS: [usize; 4] = [1024, 2048, 4096, 8192];
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
-    let units = units(args)?;
-    writeln!(out, "{} kernels for {} architectures", units.len(), args.arch.len())?;
+    let dealt = |architecture: &str| args.multiprocessors.map_or(wave::usual(architecture), |n| n as usize);
+    let numbers: BTreeSet<usize> = args.arch.iter().map(|architecture| dealt(architecture)).collect();
+    let made =
+        numbers.into_iter().map(|multiprocessors| Ok((multiprocessors, units(args, multiprocessors)?)));
+    let sets: BTreeMap<usize, Vec<Unit>> = made.collect::<anyhow::Result<_>>()?;
+    let most = sets.values().map(Vec::len).max().unwrap_or(0);
+    writeln!(out, "{most} kernels for {} architectures", args.arch.len())?;
     if args.dry_run {
         return Ok(());
     }
     writeln!(out, "{}", Nvrtc::find()?)?;
     std::fs::create_dir_all(&args.out).with_context(|| format!("{}", args.out.display()))?;
     for architecture in &args.arch {
-        let begun = Instant::now();
+        let (begun, units) = (Instant::now(), &sets[&dealt(architecture)]);
         let bar = Mutex::new(None::<Progress>);
         let progress = move |done: usize, all: usize| {
             let mut bar = bar.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             bar.get_or_insert_with(|| Progress::new("compiling kernels", all)).at(done);
         };
         let folders = Folders { own: Some(args.out.clone()), shipped: vec![] };
-        let made = Jit::new(Nvrtc::find, folders, progress).cubins(&units, architecture)?;
+        let made = Jit::new(Nvrtc::find, folders, progress).cubins(units, architecture)?;
         // as a box without a compiler will look for them
         let shipped = Folders { own: None, shipped: vec![args.out.clone()] };
         let none =
             || Err(shardwright_cuda::Error::Compiler("they were compiled but could not be kept".into()));
         Jit::new(none, shipped, |_, _| {})
-            .cubins(&units, architecture)
+            .cubins(units, architecture)
             .with_context(|| args.out.display().to_string())?;
         let size: usize = made.iter().map(|cubin| cubin.code.len()).sum();
         let seconds = begun.elapsed().as_secs_f64();
@@ -97,24 +106,30 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The kernels of all that was named, and those by which `doctor` tries the way between two cards.
-fn units(args: &Args) -> anyhow::Result<Vec<Unit>> {
+/// The kernels of all that was named, dealt for so many multiprocessors, and those by which `doctor` tries the way between two cards.
+fn units(args: &Args, multiprocessors: usize) -> anyhow::Result<Vec<Unit>> {
     let mut units: BTreeSet<Unit> = doctor::SUMMED.iter().map(|bytes| peers::unit(2, *bytes)).collect();
     if args.model.is_named() {
-        of_model(&args.model.open()?, &args.tp, &mut units)?;
+        of_model(&args.model.open()?, args, multiprocessors, &mut units)?;
     }
     for preset in &args.preset {
         for recipe in &args.recipe {
             let opened = dummy::of_shape(&args.model, &Preset::find(preset)?, Recipe::find(recipe)?)?;
-            of_model(&opened, &args.tp, &mut units).with_context(|| format!("{preset}, {recipe}"))?;
+            let found = of_model(&opened, args, multiprocessors, &mut units);
+            found.with_context(|| format!("{preset}, {recipe}"))?;
         }
     }
     Ok(units.into_iter().collect())
 }
 
-fn of_model(opened: &Opened, ranks: &[u32], units: &mut BTreeSet<Unit>) -> anyhow::Result<()> {
+fn of_model(
+    opened: &Opened,
+    args: &Args,
+    multiprocessors: usize,
+    units: &mut BTreeSet<Unit>,
+) -> anyhow::Result<()> {
     let (trunk, mut cut) = (arch::describe(&opened.hyper), 0);
-    for tp in ranks {
+    for tp in &args.tp {
         let wires = if *tp > 1 { &[WireType::F32, WireType::Bf16][..] } else { &[WireType::F32] };
         for wire in wires {
             let backend = BackendArgs::on_gpus(*tp, *wire);
@@ -129,6 +144,7 @@ fn of_model(opened: &Opened, ranks: &[u32], units: &mut BTreeSet<Unit>) -> anyho
             for (plan, context) in plans.chunks(1).flat_map(|plan| CONTEXTS.map(|context| (plan, context))) {
                 let size = Size { context, rows: ROWS };
                 let options = opened.cuda_options(&backend, size, context.div_ceil(BLOCK))?;
+                let options = CudaOptions { multiprocessors, ..options };
                 units.extend(Needs::of(plan, &options)?.1);
             }
         }

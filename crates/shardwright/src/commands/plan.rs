@@ -1,9 +1,11 @@
 //! `shardwright plan`: how a model is cut over ranks, what it needs and what it reads, from the header alone.
 
-use crate::table::{Table, bytes, count, parse_bytes};
+use crate::table::{Table, bytes, count, parse_bytes, parse_microseconds};
 use crate::wire::{ModelArgs, Opened};
 use anyhow::{anyhow, bail};
 use serde_json::{Map, Value as Json, json};
+use shardwright_cuda::predict::{self, Prediction};
+use shardwright_cuda::wave::MULTIPROCESSORS;
 use shardwright_gguf::TensorInfo;
 use shardwright_model::budget::{self, Balance, Card, Demand, Held};
 use shardwright_model::cost::{self, Component, Cost};
@@ -14,6 +16,7 @@ use shardwright_model::presets::{Header, Preset, Recipe};
 use shardwright_model::{arch, dump};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
+use std::time::Duration;
 
 /// Show how a model is cut over ranks: memory per rank, bytes a token, sums over ranks, what would fit.
 ///
@@ -25,6 +28,7 @@ Examples:
   shardwright plan model.gguf --tp 8 --card \"RTX PRO 6000\" -c 131072
   shardwright plan --like-preset glm-5.2:ud-q4_k_xl --tp 4 --card H200
   shardwright plan --like-preset deepseek-v3 --tp 8 --memory 80GiB --bandwidth 2T
+  shardwright plan --like-preset glm-5:q4_k-experts --tp 8 --card H200 -c 128 --exchange-us 5
   shardwright plan model.gguf --stage description    every step of the model
   shardwright plan model.gguf --tp 2 --stage rank-plan --rank 1
 
@@ -35,6 +39,9 @@ pub(crate) struct Args {
     /// A well-known model in place of a file, quantized by RECIPE [default: ud-q4_k_xl].
     #[arg(long, value_name = "NAME[:RECIPE]")]
     like_preset: Option<String>,
+    /// Only so many of its layers [default: all].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    layers: Option<u32>,
     /// Ranks to cut the model over.
     #[arg(long, value_name = "N", default_value_t = 1)]
     tp: usize,
@@ -56,6 +63,12 @@ pub(crate) struct Args {
     /// Bytes a second that a rank's memory gives, in place of the card's.
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     bandwidth: Option<u64>,
+    /// Multiprocessors of a rank's card, in place of the card's [default: 132].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    multiprocessors: Option<u32>,
+    /// What a sum over ranks takes, in microseconds; without it a step is predicted without its sums.
+    #[arg(long, value_name = "US", default_value = "0", value_parser = parse_microseconds)]
+    exchange_us: Duration,
     /// Memory of each rank that drivers, libraries and graphs take.
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "1GiB")]
     reserve: u64,
@@ -90,6 +103,9 @@ enum Model {
 impl Model {
     fn open(args: &Args) -> anyhow::Result<Model> {
         let Some(name) = &args.like_preset else {
+            if args.layers.is_some() {
+                bail!("`--layers` is for well-known models, which `--like-preset` names");
+            }
             let opened = args.model.open().map_err(|e| match args.model.no_file_but_a_name() {
                 Some(name) if Preset::find(name).is_ok() => {
                     anyhow!("{e:#}; for the well-known model of this name say `--like-preset {name}`")
@@ -99,7 +115,11 @@ impl Model {
             return Ok(Model::File(Box::new(opened)));
         };
         let (preset, recipe) = name.split_once(':').unwrap_or((name, "ud-q4_k_xl"));
-        let header = Preset::find(preset)?.header(Recipe::find(recipe)?, args.model.options())?;
+        let mut preset = Preset::find(preset)?;
+        if let Some(layers) = args.layers {
+            preset.set_layers(layers)?;
+        }
+        let header = preset.header(Recipe::find(recipe)?, args.model.options())?;
         Ok(Model::Preset(Box::new(header)))
     }
 
@@ -194,6 +214,16 @@ struct Report {
     unused: (usize, u64),
     verdict: Option<Verdict>,
     bandwidth: Option<f64>,
+    predicted: Option<Predicted>,
+}
+
+/// How long a step of one row takes on the rank that reads most, or why nobody can say.
+struct Predicted {
+    card: predict::Card,
+    /// What each sum over ranks takes, and whether there are any.
+    exchange: Duration,
+    many: bool,
+    step: Result<Prediction, shardwright_cuda::Error>,
 }
 
 /// Does it fit?
@@ -242,7 +272,10 @@ impl Report {
             unused: unused.fold((0, 0), |(n, b), t| (n + 1, b + t.bytes)),
             verdict: None,
             bandwidth: args.bandwidth.map(|b| b as f64).or(args.card.map(|c| c.bandwidth)),
+            predicted: None,
         };
+        report.predicted =
+            report.bandwidth.map(|bandwidth| predicted(args, model, (trunk, &plans), bandwidth));
         if let Some(memory) = args.memory.or(args.card.map(|c| c.memory)) {
             let room = memory.saturating_sub(args.reserve);
             let fits = report.most() <= room;
@@ -285,6 +318,30 @@ impl Report {
         let (_, rank) = self.total();
         self.bandwidth.map(|b| (rank.weights + rank.cache) as f64 / b)
     }
+}
+
+/// The step after the context that was asked for, on the rank that reads most.
+fn predicted(
+    args: &Args,
+    model: &Model,
+    (trunk, plans): (&Description, &[RankPlan]),
+    bandwidth: f64,
+) -> Predicted {
+    let context = args.ctx.unwrap_or(model.hyper().context.min(32_768) as u64);
+    let own = args.multiprocessors.map(|n| n as usize).or(args.card.map(|c| c.multiprocessors));
+    let card = predict::Card { bandwidth, multiprocessors: own.unwrap_or(MULTIPROCESSORS) };
+    // as a GPU runs it unless told otherwise
+    let fast = model.tensors().iter().any(|t| t.quant.block_len() > 1);
+    let (context, last) = (context as usize, context as usize - 1);
+    let asked = predict::Asked { context, last, fast, exchange: args.exchange_us };
+    let reads = |plan: &&RankPlan| {
+        let all = cost::total(&cost::by_component(trunk, plan, last as u64, args.cache_bytes));
+        all.weights + all.cache
+    };
+    let none = || shardwright_cuda::Error::Zero("rank");
+    let plan = plans.iter().max_by_key(reads).ok_or_else(none);
+    let step = plan.and_then(|plan| predict::step(trunk, plan, &asked, &card));
+    Predicted { card, exchange: args.exchange_us, many: plans.len() > 1, step }
 }
 
 /// Costs by component, of the whole model and of the rank that reads most.
@@ -388,6 +445,7 @@ impl Report {
                 "reading alone takes {ms:.1} ms a token at {speed}/s: {rate:.0} tokens/s at most"
             ));
         }
+        all.extend(self.predicted.iter().map(|p| p.told(self.sums)));
         all.extend(self.verdict.iter().map(|v| self.verdict_line(v)));
         all
     }
@@ -439,8 +497,45 @@ impl Report {
             "token": { "whole": cost(&whole), "rank": cost(&rank), "components": components },
             "memory": held.collect::<Vec<_>>(), "idle": idle, "expert_parallel_layers": self.balance.expert_parallel,
             "unused": { "tensors": self.unused.0, "bytes": self.unused.1 },
-            "floor_seconds": self.floor(), "verdict": verdict, "notes": self.hyper.notes,
+            "floor_seconds": self.floor(), "prediction": self.predicted.as_ref().and_then(Predicted::json),
+            "verdict": verdict, "notes": self.hyper.notes,
         })
+    }
+}
+
+impl Predicted {
+    /// For people, of a step with so many sums over ranks.
+    fn told(&self, sums: usize) -> String {
+        let step = match &self.step {
+            Ok(step) => step,
+            Err(e) => return format!("a step on GPUs can't be predicted: {e}"),
+        };
+        let us = |seconds: f64| format!("{:.0} us", seconds * 1e6);
+        let (all, cards) = (step.seconds(), self.card.multiprocessors);
+        let mut parts = vec![
+            format!("{} to read {}", us(step.reading), bytes(step.read[0])),
+            format!("{} for {} weights on {cards} multiprocessors", us(step.computing), count(step.read[1])),
+            format!("{} from launch to launch, {} of them", us(step.latency), step.launches),
+        ];
+        if step.sums > 0 {
+            let each = self.exchange.as_secs_f64() * 1e6;
+            parts.push(format!("{} for {} sums of {each} us", us(step.exchanges), step.sums));
+        } else if self.many && sums > 0 {
+            parts.push(format!("without its {sums} sums over ranks, whose time `--exchange-us` names"));
+        }
+        format!("a step is predicted to take {}, {:.1} tokens/s: {}", us(all), 1.0 / all, parts.join("; "))
+    }
+
+    fn json(&self) -> Option<Json> {
+        let step = self.step.as_ref().ok()?;
+        let us = |seconds: f64| seconds * 1e6;
+        Some(json!({
+            "us": us(step.seconds()), "tok_s": 1.0 / step.seconds(), "reading_us": us(step.reading), "bytes": step.read[0],
+            "computing_us": us(step.computing), "weights": step.read[1], "latency_us": us(step.latency),
+            "launches": step.launches, "exchanges_us": us(step.exchanges), "exchanges": step.sums,
+            "exchange_us": self.exchange.as_secs_f64() * 1e6, "bandwidth": self.card.bandwidth,
+            "multiprocessors": self.card.multiprocessors,
+        }))
     }
 }
 

@@ -1,11 +1,13 @@
 //! A model without its weights: the header of a preset, over a file of holes.
 
 use crate::device::Slice;
+use crate::table::parse_microseconds;
 use crate::wire::{ModelArgs, Opened};
 use anyhow::Context;
 use shardwright_model::hyper::Options;
 use shardwright_model::presets::{Preset, Recipe};
 use shardwright_model::synth::{self, Layout};
+use std::time::Duration;
 
 #[derive(clap::Args)]
 pub(super) struct DummyArgs {
@@ -24,7 +26,7 @@ pub(super) struct DummyArgs {
     /// Layers of the dummy model [default: all].
     #[arg(long, value_name = "N", requires = "dummy", help_heading = "Dummy models", value_parser = clap::value_parser!(u32).range(1..))]
     layers: Option<u32>,
-    /// Only this rank of so many, such as 0/8; what ranks would exchange is left out.
+    /// Only this rank of so many, such as 0/8; what ranks would exchange is left out, or is time that passes (--exchange-us).
     #[arg(
         long,
         value_name = "R/N",
@@ -33,6 +35,9 @@ pub(super) struct DummyArgs {
         help_heading = "Dummy models"
     )]
     tp_rank: Option<Slice>,
+    /// With --tp-rank: what passes in place of each sum over ranks, in microseconds.
+    #[arg(long, value_name = "US", default_value = "0", requires = "tp_rank", help_heading = "Dummy models", value_parser = parse_microseconds)]
+    exchange_us: Duration,
     /// Tokens taken to be in the cache already.
     #[arg(short, long, value_name = "N", default_value_t = 0, requires = "dummy", help_heading = "Dummy models",
           value_parser = clap::value_parser!(u32).range(0..=1 << 24))]
@@ -47,7 +52,7 @@ impl DummyArgs {
         if let Some(layers) = self.layers {
             preset.set_layers(layers)?;
         }
-        Ok(Some(of_shape(model, &preset, Recipe::find(&self.recipe)?)?.dummy(self.tp_rank)))
+        Ok(Some(of_shape(model, &preset, Recipe::find(&self.recipe)?)?.dummy(self.tp_rank, self.exchange_us)))
     }
 }
 

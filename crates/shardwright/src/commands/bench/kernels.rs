@@ -28,7 +28,7 @@ const MATRICES: [(&str, QuantType, usize, usize); 12] = [
 const BYTES: usize = 3 << 30;
 
 pub(super) fn run(how: &How) -> anyhow::Result<()> {
-    let mut gpu = crate::gpu::open(&[0])?.swap_remove(0);
+    let mut gpu = crate::gpu::open(&[0], how.multiprocessors)?.swap_remove(0);
     let (name, peak) = (gpu.info().name.clone(), gpu.info().bandwidth as f64);
     let free = usize::try_from(gpu.free_memory()?).context("free memory")?;
     let mut table = Table::new(2, ["matrix", "type", "rows", "us", "GB/s", "% of peak"]);

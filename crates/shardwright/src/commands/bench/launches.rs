@@ -27,6 +27,9 @@ pub(super) struct Step {
 /// A card, and what it is judged by.
 pub(super) struct Card {
     pub(super) name: String,
+    /// Multiprocessors that are used, and whether it has more.
+    pub(super) multiprocessors: u32,
+    pub(super) part: bool,
     /// Bytes a second that its memory gives, and that its maker names.
     pub(super) speed: f64,
     pub(super) peak: f64,
@@ -58,12 +61,36 @@ pub(super) fn measure(executor: &mut CudaExecutor, at: usize, how: &How) -> anyh
 }
 
 impl Card {
-    /// Nothing else may be on it.
-    pub(super) fn measured(index: usize) -> anyhow::Result<Card> {
-        let mut gpu = crate::gpu::open(&[index])?.swap_remove(0);
+    /// Nothing else may be on it. `part`: only so many of its multiprocessors read.
+    pub(super) fn measured(index: usize, part: Option<u32>) -> anyhow::Result<Card> {
+        let mut gpu = crate::gpu::open(&[index], part)?.swap_remove(0);
         let (name, peak) = (gpu.info().name.clone(), gpu.info().bandwidth as f64);
+        let multiprocessors = gpu.info().multiprocessors;
         let free = usize::try_from(gpu.free_memory()?).context("free memory")?;
-        Ok(Card { name, speed: reading(&mut gpu, READ.min(free / 2))?, peak })
+        let speed = reading(&mut gpu, READ.min(free / 2))?;
+        Ok(Card { name, multiprocessors, part: part.is_some(), speed, peak })
+    }
+
+    fn json(&self) -> Json {
+        json!({ "bytes_s": self.speed, "peak_bytes_s": self.peak, "multiprocessors": self.multiprocessors })
+    }
+
+    fn told(&self) -> String {
+        let [speed, peak] = [self.speed, self.peak].map(|speed| speed / 1e12);
+        let part = match self.part {
+            true => format!(" {} of its multiprocessors,", self.multiprocessors),
+            false => String::new(),
+        };
+        format!("{},{part} reads {speed:.2} TB/s of {peak:.2}", self.name)
+    }
+
+    /// By itself.
+    pub(super) fn print(&self, as_json: bool) -> anyhow::Result<()> {
+        let mut out = std::io::stdout();
+        if as_json {
+            return Ok(writeln!(out, "{}", super::report(Some(&self.name), vec![self.json()]))?);
+        }
+        Ok(writeln!(out, "{}", self.told())?)
     }
 }
 
@@ -121,7 +148,7 @@ impl Step {
                     "share_of_roofline": line.rate() / card.speed, "share_of_step": line.seconds / all })
         };
         let mut report = super::report(Some(&card.name), self.lines().into_iter().map(line).collect());
-        report["memory"] = json!({ "bytes_s": card.speed, "peak_bytes_s": card.peak });
+        report["memory"] = card.json();
         report["step"] = json!({ "ms": self.wall * 1e3, "first_to_last_ms": self.profile.span * 1e3,
             "host_gaps_ms": self.gaps() * 1e3, "launches_ms": all * 1e3, "stamp_us": self.profile.stamp * 1e6,
             "bytes": self.bytes(), "share_of_roofline": self.bytes() as f64 / self.wall / card.speed });
@@ -153,16 +180,15 @@ impl Step {
         let read =
             format!("{} in {}, {:.0} % of a step", bytes(self.bytes()), us(least), least / self.wall * 100.0);
         sums.pair("memory alone", read);
-        let [speed, peak] = [card.speed, card.peak].map(|speed| speed / 1e12);
-        format!("{}, reads {speed:.2} TB/s of {peak:.2}\n{table}\n{sums}", card.name)
+        format!("{}\n{table}\n{sums}", card.told())
     }
 }
 
 /// All of it, beside what the card that ran it can do.
-pub(super) fn print(step: &Step, backend: &BackendArgs, as_json: bool) -> anyhow::Result<()> {
-    let card = Card::measured(backend.gpus(backend.tp())?[0])?;
+pub(super) fn print(step: &Step, backend: &BackendArgs, how: &How) -> anyhow::Result<()> {
+    let card = Card::measured(backend.gpus(backend.tp())?[0], how.multiprocessors)?;
     let mut out = std::io::stdout();
-    if as_json {
+    if how.json {
         return Ok(writeln!(out, "{}", step.json(&card))?);
     }
     Ok(write!(out, "{}", step.told(&card))?)
@@ -179,7 +205,7 @@ mod tests {
         let launches = vec![timed("a", 1000, 1.0), timed("b", 0, 5.0), timed("a", 3000, 3.0)];
         let profile = Profile { launches, span: 8e-6, stamp: 1e-6 };
         let step = Step { wall: 10e-6, profile };
-        let card = Card { name: "a card".into(), speed: 2e9, peak: 3e9 };
+        let card = Card { name: "a card".into(), multiprocessors: 48, part: true, speed: 2e9, peak: 3e9 };
         let json = step.json(&card);
         let near = |value: &Json, expected: f64| {
             let off = value.as_f64().map_or(1.0, |value| (value - expected).abs());
@@ -195,7 +221,14 @@ mod tests {
         near(&json["step"]["host_gaps_ms"], 2e-3);
         near(&json["step"]["launches_ms"], 9e-3);
         let text = step.told(&card);
-        for part in ["a card", "host gaps", "2 us, 20.0 %", "4.00 kB", "100000.0 tok/s", "20 % of a step"] {
+        for part in [
+            "a card, 48 of its multiprocessors, reads",
+            "host gaps",
+            "2 us, 20.0 %",
+            "4.00 kB",
+            "100000.0 tok/s",
+            "20 % of a step",
+        ] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }

@@ -2,7 +2,7 @@
 
 use super::How;
 use super::dummy::DummyArgs;
-use super::launches::{self, Step};
+use super::launches::{self, Card, Step};
 use crate::progress::Progress;
 use crate::table::Table;
 use crate::wire::{BackendArgs, ModelArgs, Opened, Size};
@@ -56,9 +56,15 @@ impl LocalArgs {
 pub(super) fn step(args: &LocalArgs, model: &ModelArgs, how: &How) -> anyhow::Result<Step> {
     // kernels are cut by the longest context, so it is that of the same measurement without this
     let (opened, size) = args.open(model, how.predict as usize)?;
-    let mut executor = opened.on_gpus(&args.backend.fast(), size, size.context)?.executor;
+    let backend = args.backend.fast().on_part(how.multiprocessors)?;
+    let mut executor = opened.on_gpus(&backend, size, size.context)?.executor;
     once(&mut executor, args.dummy.depth as usize, &args.ids(&opened), 0, size.rows)?;
     launches::measure(&mut executor, args.at(), how)
+}
+
+/// How fast the memory of the GPU is read.
+pub(super) fn read(args: &LocalArgs, how: &How) -> anyhow::Result<()> {
+    Card::measured(args.backend.gpus(1)?[0], how.multiprocessors)?.print(how.json)
 }
 
 /// What a plan says of the same step.
@@ -83,12 +89,12 @@ pub(super) fn planned(args: &LocalArgs, model: &ModelArgs) -> anyhow::Result<Pla
 pub(super) fn run(args: &LocalArgs, model: &ModelArgs, how: &How) -> anyhow::Result<()> {
     if args.per_kernel {
         // the card is free again for what it is judged by
-        return launches::print(&step(args, model, how)?, &args.backend, how.json);
+        return launches::print(&step(args, model, how)?, &args.backend, how);
     }
     let (depth, prompt, answer) = (args.dummy.depth as usize, args.prompt as usize, how.predict as usize);
     let (opened, size) = args.open(model, answer)?;
     let (ids, rows) = (args.ids(&opened), size.rows);
-    let mut executor = opened.executor(&args.backend.fast(), size)?;
+    let mut executor = opened.executor(&args.backend.fast().on_part(how.multiprocessors)?, size)?;
     let mut progress = Progress::new("rounds", how.repetitions as usize + 1);
     let mut rates = [vec![], vec![]];
     for round in 0..=how.repetitions {

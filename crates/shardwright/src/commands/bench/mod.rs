@@ -36,13 +36,14 @@ use std::time::SystemTime;
     subcommand_negates_reqs = true,
     mut_group("Which", |which| which.required(false)),
     mut_arg("model", |model| model.help("The same as MODEL; with --url, the server's name for it [default: the first it lists]")),
-    group(ArgGroup::new("measured").args(["MODEL", "model", "hf", "demo", "url", "dummy", "kernels"]).required(true).multiple(true)),
+    group(ArgGroup::new("measured").args(["MODEL", "model", "hf", "demo", "url", "dummy", "kernels", "read"]).required(true).multiple(true)),
     after_help = "\
 Examples:
   shardwright bench model.gguf
   shardwright bench model.gguf -p 4096 -n 64 -r 5 --threads 8 --json
   shardwright bench --dummy glm-5 --layers 7 --device cuda -p 1 --depth 4096
   shardwright bench --dummy glm-5 --tp-rank 0/8 --device cuda -p 1 --depth 4096 --per-kernel
+  shardwright bench --dummy glm-5 --tp-rank 0/8 --exchange-us 11 --multiprocessors 48 --device cuda -p 1
   shardwright bench --kernels --json
   shardwright bench ladder --html ladder.html
   shardwright bench --url http://localhost:8080
@@ -60,6 +61,9 @@ pub(crate) struct Args {
     /// Measure kernels of the GPU instead of a model.
     #[arg(long, conflicts_with_all = ["MODEL", "model", "hf", "demo", "dummy"])]
     kernels: bool,
+    /// Measure only how fast the GPU's memory is read.
+    #[arg(long, conflicts_with_all = ["MODEL", "model", "hf", "demo", "dummy", "kernels", "url"])]
+    read: bool,
     #[command(flatten)]
     how: How,
 }
@@ -83,6 +87,9 @@ struct How {
     /// Print the figures as JSON.
     #[arg(long)]
     json: bool,
+    /// Use so many of the GPU's multiprocessors only, and leave the others idle; most cards part them by eights.
+    #[arg(long, value_name = "N", conflicts_with = "url", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    multiprocessors: Option<u32>,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -91,6 +98,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     match args.server.url() {
         _ if args.kernels => kernels::run(&args.how),
+        _ if args.read => local::read(&args.local, &args.how),
         Some(url) => url::run(&args.server, url, args.model.served(), &args.how),
         None => local::run(&args.local, &args.model, &args.how),
     }

@@ -134,7 +134,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let free = usable.iter().map(|(_, free)| *free).min().unwrap_or(0);
     let model = Model::chosen(args, free)?;
     let cards: Vec<usize> = usable.iter().map(|(index, _)| *index).collect();
-    let card = cards.first().map(|first| Card::measured(*first)).transpose()?;
+    let card = cards.first().map(|first| Card::measured(*first, None)).transpose()?;
     let ladder = Ladder { args, model: &model, looked: &looked, card: card.as_ref(), cards: &cards };
     let rungs = ladder.rungs()?;
     let report = Report { model: model.title(), card: card.as_ref(), looked: &looked, rungs };

@@ -159,7 +159,7 @@ mod tests {
             Rung { name: "fast", outcome: Ok(measured(4e-3)) },
             Rung { name: "with others", outcome: Err("there is one & no more".into()) },
         ];
-        let card = Card { name: "a card".into(), speed: 2e9, peak: 3e9 };
+        let card = Card { name: "a card".into(), multiprocessors: 8, part: false, speed: 2e9, peak: 3e9 };
         let looked = doctor::look();
         let report = Report { model: "a model".into(), card: Some(&card), looked: &looked, rungs };
         let json = report.json();

@@ -1,0 +1,166 @@
+//! What a step will take before it is run: of each launch a latency that does not depend on the card's size, its bytes at the speed of
+//! the memory, and its weights at that of the multiprocessors; and the sums over ranks, each as long as it is said to be.
+//!
+//! The numbers are those of an NVIDIA H200 (`bench/2026-12-01-launches-h200.txt`): least squares over the launches of four models'
+//! steps, less what stamps between launches cost, by which the steps come out within 2 %. No other card, and no step far into a
+//! context, had a part in them.
+
+use std::time::Duration;
+
+use shardwright_model::exec::Ranks;
+use shardwright_model::op::Description;
+use shardwright_model::plan::RankPlan;
+
+use crate::lower::{Choices, Tier, lower};
+use crate::profile::Reads;
+use crate::step::StepLayout;
+use crate::unit::Unit;
+use crate::{CudaOptions, Result};
+
+/// Seconds of a launch of a kind that reads nothing, the way from the one before it included.
+const LATENCIES: [(Kernel, f64); 7] = [
+    (Kernel::Product, 2.6e-6),
+    (Kernel::Made, 3.2e-6),
+    (Kernel::Joined, 5.0e-6),
+    (Kernel::Norm, 3.3e-6),
+    (Kernel::Attention, 4.6e-6),
+    (Kernel::Answer, 7.7e-6),
+    (Kernel::Other, 1.9e-6),
+];
+
+/// The same of what stands in the place of a sum over ranks: a block of one thread behind a launch that it overlaps with (a chain of
+/// such, measured on the same card).
+const STAND_IN: f64 = 0.5e-6;
+
+/// Weights a second that a multiprocessor multiplies with, of whatever type: the part of products that fewer multiprocessors do
+/// more slowly, however fast memory is. The fit is at 132 of them.
+const WEIGHTS: f64 = 326e9;
+
+/// Kinds of launches that take as long as each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kernel {
+    /// Matrices with rows as they lie.
+    Product,
+    /// Matrices whose blocks first make their rows: a norm, the parts of an attention.
+    Made,
+    /// Matrices beside which experts are chosen, or whose experts are added up.
+    Joined,
+    Norm,
+    Attention,
+    /// The best of the logits.
+    Answer,
+    Other,
+}
+
+impl Kernel {
+    fn of(unit: &Unit) -> Kernel {
+        let is = |name: &str, value: &str| unit.defines.iter().any(|(n, v)| *n == name && v == value);
+        match unit.stem {
+            "linear" | "experts" if is("CHOOSE", "1") => Kernel::Joined,
+            "linear" if is("PREPARE", "NORMED") || is("PREPARE", "MERGED") => Kernel::Made,
+            "linear" | "experts" => Kernel::Product,
+            "down" => Kernel::Joined,
+            "norm" => Kernel::Norm,
+            "attend" | "attend_tiles" => Kernel::Attention,
+            "answer" => Kernel::Answer,
+            _ => Kernel::Other,
+        }
+    }
+
+    fn latency(self) -> f64 {
+        LATENCIES.iter().find(|(kind, _)| *kind == self).map_or(0.0, |(_, seconds)| *seconds)
+    }
+}
+
+/// Which step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Most positions of a sequence.
+    pub context: usize,
+    /// The position of its row.
+    pub last: usize,
+    /// Are activations rounded to 8 bits in front of quantized weights, and is the cache f16?
+    pub fast: bool,
+    /// What each sum over ranks takes; none if sums are left out.
+    pub exchange: Duration,
+}
+
+/// What a card can do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Card {
+    /// Bytes a second that a kernel reads which does nothing else.
+    pub bandwidth: f64,
+    /// Multiprocessors that it has, or that are used of it.
+    pub multiprocessors: usize,
+}
+
+/// What a step of one row takes, part by part, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prediction {
+    /// Its launches.
+    pub launches: usize,
+    /// Bytes that they read, and weights that they multiply with.
+    pub read: [u64; 2],
+    /// Sums over ranks that have a time.
+    pub sums: usize,
+    /// For the bytes.
+    pub reading: f64,
+    /// For the weights.
+    pub computing: f64,
+    /// From launch to launch.
+    pub latency: f64,
+    /// For the sums over ranks.
+    pub exchanges: f64,
+}
+
+impl Prediction {
+    /// All of it.
+    pub fn seconds(&self) -> f64 {
+        self.reading + self.computing + self.latency + self.exchanges
+    }
+}
+
+/// The step of a rank that has a card for itself.
+///
+/// # Errors
+/// If the plan can't be lowered.
+pub fn step(d: &Description, plan: &RankPlan, asked: &Asked, card: &Card) -> Result<Prediction> {
+    let Asked { context, last, fast, exchange } = *asked;
+    let plans = std::slice::from_ref(plan);
+    let tier = if Tier::kept(plans).is_some_and(|kept| last >= kept) { Tier::Long } else { Tier::Short };
+    let choices = Choices {
+        layout: StepLayout::new(1, context),
+        context,
+        fast,
+        tile: 1,
+        fuse: true,
+        ranks: Ranks::default(),
+        tier,
+        narrow: CudaOptions::NARROW,
+        inbox: 0,
+        multiprocessors: card.multiprocessors,
+        delay: exchange.as_nanos() as u64,
+    };
+    let program = lower(plans, choices)?;
+    let reads = Reads { description: d, plans, last: last as u64, element: if fast { 2 } else { 4 } };
+    let (mut read, mut sums, mut latency) = ([0; 2], 0, 0.0);
+    for call in &program.calls {
+        let unit = &program.units[call.unit];
+        if unit.stem == "delay" {
+            (sums, latency) = (sums + 1, latency + STAND_IN);
+            continue;
+        }
+        latency += Kernel::of(unit).latency();
+        read[0] += reads.of(unit.stem, call).1;
+        read[1] += reads.elements(call);
+    }
+    Ok(Prediction {
+        launches: program.calls.len(),
+        read,
+        sums,
+        reading: read[0] as f64 / card.bandwidth,
+        computing: read[1] as f64 / (WEIGHTS * card.multiprocessors as f64),
+        latency,
+        exchanges: sums as f64 * exchange.as_secs_f64(),
+    })
+}
