@@ -91,13 +91,13 @@ impl Matrix {
         let mut unit = Unit::new("linear").int("BLOCK", BLOCK).int("TILE", tile).int("HEADS", 1);
         let kind = unit.matrix(self.quant, bytes, self.cols, fast);
         let (lanes, slices) = planes::lanes_and_slices(self.quant, bytes, self.cols, fast);
-        let (unit, deal) = wave::deal(unit, all, [BLOCK, multiprocessors], |most| {
+        let (unit, deal) = wave::deal(unit, all, [BLOCK, multiprocessors, tile], |most| {
             let own = wave::own(outs, bytes, all.div_ceil(most), BLOCK / lanes / slices);
             Deal { blocks: outs.div_ceil(own), largest: own * bytes, what: own }
         });
         let (own, blocks) = (deal.what, deal.blocks);
         let unit = unit.int("PART0", format!("{kind}, {kind}, {outs}, {own}, PLAIN, 0")).int("END0", blocks);
-        let unit = unit.int("PARTS", 1).int("MATRICES", blocks).int("HAS_LINES", 0).int("CHOOSE", 0);
+        let unit = unit.int("PARTS", 1).int("MATRICES", blocks).int("HAS_LINES", 0);
         let unit = unit.int("PREPARE", "AS_IT_LIES").int("PREPARED", 0);
         Ok((unit.int("ANSWER", 0).int("ADDED", 0).int("STREAM", 0).int("NORM_ROUND", 0), blocks))
     }

@@ -167,7 +167,7 @@ impl<'a> Product<'a> {
         let mut unit = l.unit("linear").int("BLOCK", block).int("TILE", tile).int("HEADS", heads);
         unit = source.described(unit).int("PREPARED", room).int("ANSWER", u8::from(self.answer));
         let blocks;
-        (unit, blocks) = self.described(l, unit, block);
+        (unit, blocks) = self.described(l, unit, [block, tile]);
         let lines: usize = self.lines.iter().map(|line| line.runs).sum();
         unit = lines::described(unit, l, &self.lines).int("MATRICES", blocks);
         let mut args = vec![Slot::Step, source.x, source.rounded[0].clone(), source.rounded[1].clone()];
@@ -184,11 +184,11 @@ impl<'a> Product<'a> {
         l.call(unit, grid, block as u32, args);
     }
 
-    /// Tells the kernel of the parts, which are dealt to blocks of so many threads; all blocks of a head.
-    fn described(&self, l: &Lower<'_>, unit: Unit, threads: usize) -> (Unit, usize) {
+    /// Tells the kernel of the parts, which are dealt to blocks of so many threads that take so many rows; all blocks of a head.
+    fn described(&self, l: &Lower<'_>, unit: Unit, [threads, tile]: [usize; 2]) -> (Unit, usize) {
         let heads = self.parts[0].weight.copies.len();
         let all: usize = self.parts.iter().map(|p| heads * p.outs() * p.bytes()).sum();
-        let (mut unit, deal) = wave::deal(unit, all, [threads, l.choices.multiprocessors], |most| {
+        let (mut unit, deal) = wave::deal(unit, all, [threads, l.choices.multiprocessors, tile], |most| {
             let owns: Vec<usize> = self.parts.iter().map(|p| p.own(l, threads, all.div_ceil(most))).collect();
             let each = || self.parts.iter().zip(&owns);
             let blocks = each().map(|(p, own)| heads * p.outs().div_ceil(*own)).sum();

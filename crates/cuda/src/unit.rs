@@ -17,7 +17,6 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("common/dot.cuh", include_str!("kernels/common/dot.cuh")),
     ("common/exchange.cuh", include_str!("kernels/common/exchange.cuh")),
     ("common/last.cuh", include_str!("kernels/common/last.cuh")),
-    ("common/held.cuh", include_str!("kernels/common/held.cuh")),
     ("common/line.cuh", include_str!("kernels/common/line.cuh")),
     ("common/matrix.cuh", include_str!("kernels/common/matrix.cuh")),
     ("common/merge.cuh", include_str!("kernels/common/merge.cuh")),
@@ -93,7 +92,7 @@ pub struct Unit {
 pub type Defines = Vec<(&'static str, String)>;
 
 /// What kernels that take matrices of several kinds include once for each, and what comes before, once for all.
-const MATRIX: [&str; 2] = ["common/matrix.cuh", "common/held.cuh"];
+const MATRIX: [&str; 2] = ["common/matrix.cuh", "common/reduce.cuh"];
 
 /// The mark of kinds of which kernels include the decoder, and where that is.
 const DECODER: &str = "DECODER";

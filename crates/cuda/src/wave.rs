@@ -25,8 +25,11 @@ pub fn usual(architecture: &str) -> usize {
     USUAL.iter().find(|(name, _)| *name == plain).map_or(MULTIPROCESSORS, |(_, number)| *number)
 }
 
-/// Threads that a multiprocessor holds of a launch, and registers that weights under way may fill in each.
+/// Threads that a multiprocessor holds of a launch, and registers that weights under way may fill in each: where weights are multiplied
+/// with one row of activations, with two, and with more, whose sums need registers too.
 const HELD: [(usize, usize); 3] = [(512, 72), (768, 32), (1024, 20)];
+const HELD_BY_TWO: [(usize, usize); 1] = [(512, 48)];
+const HELD_BY_MORE: [(usize, usize); 1] = [(256, 80)];
 
 /// Per cent that a deal with fewer registers must be more even.
 const WORTH: usize = 10;
@@ -50,22 +53,28 @@ pub(crate) fn own(rows: usize, bytes: usize, fair: usize, least: usize) -> usize
 }
 
 /// The most even of the deals that `by` makes of `all` bytes for so many blocks of `threads` threads, on a device of so many
-/// multiprocessors; tells its kernel.
+/// multiprocessors, where each weight is multiplied with so many rows of activations; tells its kernel.
 pub(crate) fn deal<T>(
     unit: Unit,
     all: usize,
-    [threads, multiprocessors]: [usize; 2],
+    [threads, multiprocessors, rows]: [usize; 3],
     by: impl Fn(usize) -> Deal<T>,
 ) -> (Unit, Deal<T>) {
-    let tried = HELD.map(|(held, registers)| {
+    let held = match rows {
+        ..=1 => &HELD[..],
+        2 => &HELD_BY_TWO,
+        _ => &HELD_BY_MORE,
+    };
+    let one = |&(held, registers): &(usize, usize)| {
         let here = (held / threads).max(1);
         let deal = by(here * multiprocessors);
         let slots = deal.blocks.next_multiple_of(here * multiprocessors);
         (100 * all / (slots * deal.largest).max(1), here, registers, deal)
-    });
-    let [first, rest @ ..] = tried;
-    let (_, here, registers, deal) =
-        rest.into_iter().fold(first, |best, next| if next.0 >= best.0 + WORTH { next } else { best });
+    };
+    let (_, here, registers, deal) = held[1..]
+        .iter()
+        .map(one)
+        .fold(one(&held[0]), |best, next| if next.0 >= best.0 + WORTH { next } else { best });
     (unit.int("BLOCKS_HELD", here).int("HELD_REGISTERS", registers), deal)
 }
 
@@ -76,7 +85,7 @@ mod tests {
     /// Rows of the largest block, blocks of a multiprocessor.
     fn dealt(multiprocessors: usize, [rows, bytes, least]: [usize; 3]) -> (usize, String) {
         let all = rows * bytes;
-        let (unit, deal) = deal(Unit::new(""), all, [256, multiprocessors], |most| {
+        let (unit, deal) = deal(Unit::new(""), all, [256, multiprocessors, 1], |most| {
             let own = own(rows, bytes, all.div_ceil(most), least);
             Deal { blocks: rows.div_ceil(own), largest: own * bytes, what: own }
         });

@@ -12,7 +12,10 @@ extern "C" __global__ void __launch_bounds__(256) run(const int* step, const flo
     int k = WIDE ? 256 * blockIdx.y + threadIdx.x : 32 * blockIdx.y + lane;
     in_turn();
     if (keys == 0) return;
-    Merge<PARTS, VALUE> merge(part, keys, i, HEADS, blockIdx.x);
+    __shared__ float weights[PARTS];
+    Merge<PARTS, VALUE> merge;
+    merge.weigh(part, keys, i, HEADS, blockIdx.x, weights);
+    __syncthreads();
 #if WIDE
     if (k - lane >= VALUE) return;
     float v = k < VALUE ? merge.share(k, 0) : 0;

@@ -66,41 +66,52 @@ struct Before {
 };
 
 #if PREPARE != AS_IT_LIES
-// Makes a row of x in the t-th place, rounded where the matrix wants that.
+// Makes the rows of x, rounded where the matrix wants that.
 template <class M>
-DI void make_row(const Source& from, const Before<M>& before, int t, Asked of) {
+DI void make_rows(const Source& from, const Before<M>& before, const Asked (&rows)[TILE]) {
     const int each = (M::cols + BLOCK - 1) / BLOCK;
-    float v[each];
+    float v[TILE][each];
 #if PREPARE == MERGED
-    Merge<PARTIALS, M::cols> merge(from.x, of.keys, of.row, HEADS, blockIdx.z);
-#else
-    u64 row = (u64)of.row * HEADS + blockIdx.z;
+    __shared__ float weights[TILE][PARTIALS];
+    Merge<PARTIALS, M::cols> merge[TILE];
+#pragma unroll
+    for (int t = 0; t < TILE; t++) merge[t].weigh(from.x, rows[t].keys, rows[t].row, HEADS, blockIdx.z, weights[t]);
+    __syncthreads();
 #endif
 #pragma unroll
-    for (int e = 0; e < each; e++) {
-#if PREPARE == MERGED
-        v[e] = merge.at(BLOCK * e);
-#else
-        int k = threadIdx.x + BLOCK * e;
-        v[e] = k < M::cols ? streamed<ADDED>(from.x, from.second, from.third, row * X_UNIT + X_FROM + k) : 0;
-#endif
-    }
-#if PREPARE == NORMED
-    check(v, from.spoiled + of.row, *from.op);
-    norm(v, EPS, before.affine);
-#endif
-    u8* to = from.room + t * PREPARED;
-    float4* scales = (float4*)(to + M::cols);
+    for (int t = 0; t < TILE; t++) {
 #pragma unroll
-    for (int e = 0; e < each; e++) {
-        int k = threadIdx.x + BLOCK * e, first = k - threadIdx.x % 32;
-        if (k >= M::cols) break;
-        if (M::rounds) {
-            round_warp(v[e], (i8*)to + first, scales + first / 32);
-        } else {
-            ((float*)to)[k] = v[e];
+        for (int e = 0; e < each; e++) {
+#if PREPARE == MERGED
+            v[t][e] = merge[t].at(BLOCK * e);
+#else
+            int k = threadIdx.x + BLOCK * e;
+            u64 row = (u64)rows[t].row * HEADS + blockIdx.z;
+            v[t][e] = k < M::cols ? streamed<ADDED>(from.x, from.second, from.third, row * X_UNIT + X_FROM + k) : 0;
+#endif
         }
     }
+#if PREPARE == NORMED
+#pragma unroll
+    for (int t = 0; t < TILE; t++) check(v[t], from.spoiled + rows[t].row, *from.op);
+    norm(v, EPS, before.affine);
+#endif
+#pragma unroll
+    for (int t = 0; t < TILE; t++) {
+        u8* to = from.room + t * PREPARED;
+        float4* scales = (float4*)(to + M::cols);
+#pragma unroll
+        for (int e = 0; e < each; e++) {
+            int k = threadIdx.x + BLOCK * e, first = k - threadIdx.x % 32;
+            if (k >= M::cols) break;
+            if (M::rounds) {
+                round_warp(v[t][e], (i8*)to + first, scales + first / 32);
+            } else {
+                ((float*)to)[k] = v[t][e];
+            }
+        }
+    }
+    __syncthreads();
 }
 #endif
 
@@ -144,15 +155,14 @@ DI void matrix(const Source& from, int block, const u8* w, const void* second, f
     if (tile >= count) return;
     typename M::Row input[TILE];
     typename U::Row others[TILE];
+#if PREPARE != AS_IT_LIES
+    make_rows<M>(from, before, rows);
+#endif
 #pragma unroll
     for (int t = 0; t < TILE; t++) {
-#if PREPARE != AS_IT_LIES
-        make_row<M>(from, before, t, rows[t]);
-#endif
         input[t] = row_of<M>(from, t, rows[t].row);
         if (Form == GATED) others[t] = row_of<U>(from, t, rows[t].row);
     }
-    if (PREPARE != AS_IT_LIES) __syncthreads();
     for (; any; pass += S::depth, any = begin()) side.dots(input, others, sums);
     __syncthreads();
     for (int k = threadIdx.x; k < TILE * Own; k += BLOCK) {
@@ -168,7 +178,7 @@ DI void matrix(const Source& from, int block, const u8* w, const void* second, f
     }
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK, TILE == 1 || BLOCKS_HELD < 2 ? BLOCKS_HELD : TILE <= 4 ? 2 : 1)
+extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_HELD)
     run(const int* step, const float* x, const i8* xq, const float4* xs, const u8* w0, const u8* w1, const u8* w2, const u8* w3,
         const void* v0, const void* v1, const void* v2, const void* v3, float* o0, float* o1, float* o2, float* o3, i8* q,
         float4* s, const float* second, const float* third, const float* weight, int* spoiled, const int* op, void* const* normed,

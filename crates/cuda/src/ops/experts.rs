@@ -97,7 +97,7 @@ fn first_half(
     let bytes = gate.bytes_a_row() + up.bytes_a_row();
     // rows have blocks of their own, and those of all rows are a wave
     let all = inner * used * bytes * l.tile();
-    let (unit, deal) = wave::deal(unit, all, [THREADS, l.choices.multiprocessors], |most| {
+    let (unit, deal) = wave::deal(unit, all, [THREADS, l.choices.multiprocessors, 1], |most| {
         let own = wave::own(inner, bytes, all.div_ceil(most), if round { 32 } else { 4 });
         Deal { blocks: l.tile() * used * inner.div_ceil(own), largest: own * bytes, what: own }
     });
@@ -144,7 +144,7 @@ fn second_half(l: &mut Lower<'_>, op: usize, used: usize, ends: Ends<'_>) -> Res
     let teams = (THREADS / 32).div_ceil(used);
     let (outs, threads) = (down.rows.len(), 32 * teams * used);
     let all = outs * l.tile();
-    let (unit, deal) = wave::deal(unit, all, [threads, l.choices.multiprocessors], |most| {
+    let (unit, deal) = wave::deal(unit, all, [threads, l.choices.multiprocessors, 1], |most| {
         let own = wave::own(outs, 1, all.div_ceil(most), teams);
         Deal { blocks: l.tile() * outs.div_ceil(own), largest: own, what: own }
     });

@@ -35,16 +35,16 @@ struct Line {
         int position = step_position(step, i);
         u64 line = Cached ? cache_line(step_table(step, i), position) : (u64)i;
         const int each = (Width + Threads - 1) / Threads;
-        float v[each];
+        float v[1][each];
         auto read = [&]() {
             await_earlier();
 #pragma unroll
-            for (int e = 0; e < each; e++) v[e] = threadIdx.x + Threads * e < Width ? x[threadIdx.x + Threads * e] : 0;
+            for (int e = 0; e < each; e++) v[0][e] = threadIdx.x + Threads * e < Width ? x[threadIdx.x + Threads * e] : 0;
         };
         if constexpr (Norm != 0) {
             Affine<Width, Threads, Norm == LINE_RMS> affine((const float*)args[1], (const float*)args[2]);
             read();
-            check(v, (int*)args[6] + i, *(const int*)args[7]);
+            check(v[0], (int*)args[6] + i, *(const int*)args[7]);
             norm(v, __uint_as_float(Eps), affine);
         } else {
             read();
@@ -53,7 +53,7 @@ struct Line {
         __syncthreads();
 #pragma unroll
         for (int e = 0; e < each; e++) {
-            if (threadIdx.x + Threads * e < Width) row[threadIdx.x + Threads * e] = v[e];
+            if (threadIdx.x + Threads * e < Width) row[threadIdx.x + Threads * e] = v[0][e];
         }
         __syncthreads();
         u64 to = line * OutRow + r * OutUnit + Out;

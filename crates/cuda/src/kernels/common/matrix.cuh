@@ -2,10 +2,18 @@
 // that one launch takes weights of any types.
 // QUANT, COLS, FAST: see common/dot.cuh; ROW_BYTES: of a row. LANES: those that a row keeps busy, as many rows lie abreast in a warp as
 // that leaves room for; SLICES: warps that share a row of 32 lanes (planes.rs).
-#include "common/held.cuh"
 #include "common/piece.cuh"
 
 // HELD_REGISTERS: those that units under way may fill, in all.
+
+// Units under way at a time, of so many in all; as many each time if they are not much fewer for it.
+DI constexpr int piece_depth(int turns, int registers) {
+    int most = HELD_REGISTERS / registers < 1 ? 1 : HELD_REGISTERS / registers;
+    for (int d = most; 2 * d > most; d--) {
+        if (turns % d == 0) return d;
+    }
+    return most < turns ? most : turns;
+}
 
 struct Matrix {
     typedef Input Row;
@@ -30,7 +38,7 @@ struct Matrix {
         enum {
             all = Lanes * Slices,
             turns = (UNITS + all - 1) / all,
-            depth = piece_depth(turns, registers_beside(HELD_REGISTERS, Count), Rows * PIECE_REGISTERS)
+            depth = piece_depth(turns, Rows * PIECE_REGISTERS)
         };
         Piece held[depth][Rows];
 

@@ -13,10 +13,10 @@ struct Merge {
     float total;
     int used;
 
-    // All threads of the block make it, for a head of row i, which has `count` keys; what was made before is then gone.
-    DI Merge(const float* part, int count, int i, int heads, int head) {
+    // What the parts of a head of row i, which has `count` keys, weigh; each warp of the block finds it, and the first writes it where
+    // all read it behind the next barrier.
+    DI void weigh(const float* part, int count, int i, int heads, int head, float (&weights)[Parts]) {
         const int each = (Parts + 31) / 32;
-        __shared__ float weights[Parts];
         int lane = threadIdx.x % 32, size = part_size(count, Parts);
         u64 row = (u64)i * heads + head;
         const float2* stats = (const float2*)part + row * Parts;
@@ -32,7 +32,6 @@ struct Merge {
         }
         most = warp_max(most);
         total = 0;
-        __syncthreads();
 #pragma unroll
         for (int j = 0; j < each; j++) {
             float w = expf(stat[j].x - most);
@@ -40,7 +39,6 @@ struct Merge {
             if (threadIdx.x < 32 && lane + 32 * j < Parts) weights[lane + 32 * j] = w;
         }
         total = warp_sum(total);
-        __syncthreads();
     }
 
     // A share of element k, not yet divided.

@@ -2,25 +2,28 @@
 // threadIdx.x + Threads e of Width at place e, zeros beyond.
 #include "common/round.cuh"
 
-// Over all Threads of the block, in the order of a block of 1024: as if each thread had every 1024th element.
-template <int Threads, int Each>
-DI float norm_sum(const float (&v)[Each]) {
+// Over all Threads of the block, of Rows rows at once, in the order of a block of 1024: as if each thread had every 1024th element.
+template <int Threads, int Rows, int Each>
+DI void norm_sums(const float (&v)[Rows][Each], float (&sums)[Rows]) {
     const int shares = 1024 / Threads;
-    __shared__ float part[32];
-    float own[shares];
+    __shared__ float part[Rows][32];
 #pragma unroll
-    for (int j = 0; j < shares; j++) own[j] = 0;
+    for (int r = 0; r < Rows; r++) {
+        float own[shares];
 #pragma unroll
-    for (int e = 0; e < Each; e++) own[e % shares] += v[e];
+        for (int j = 0; j < shares; j++) own[j] = 0;
 #pragma unroll
-    for (int j = 0; j < shares; j++) {
-        own[j] = warp_sum(own[j]);
-        if (threadIdx.x % 32 == 0) part[j * (Threads / 32) + threadIdx.x / 32] = own[j];
+        for (int e = 0; e < Each; e++) own[e % shares] += v[r][e];
+#pragma unroll
+        for (int j = 0; j < shares; j++) {
+            own[j] = warp_sum(own[j]);
+            if (threadIdx.x % 32 == 0) part[r][j * (Threads / 32) + threadIdx.x / 32] = own[j];
+        }
     }
     __syncthreads();
-    float sum = warp_sum(part[threadIdx.x % 32]);
+#pragma unroll
+    for (int r = 0; r < Rows; r++) sums[r] = warp_sum(part[r][threadIdx.x % 32]);
     __syncthreads();
-    return sum;
 }
 
 // Lowers `spoiled` to `op` if there is a NaN or an infinity.
@@ -32,17 +35,24 @@ DI void check(const float (&v)[Each], int* spoiled, int op) {
     if (bad) atomicMin(spoiled, op);
 }
 
-// What is subtracted, and what is divided by: RMS: 0 and sqrt(mean(x^2) + eps); otherwise the mean and sqrt(var + eps).
-template <int Width, int Threads, bool Rms, int Each>
-DI float2 moments(const float (&v)[Each], float eps) {
-    float square[Each], mean = 0;
-    if (!Rms) mean = norm_sum<Threads>(v) / Width;
+// What is subtracted from each of Rows rows, and what it is divided by: RMS: 0 and sqrt(mean(x^2) + eps); otherwise the mean and
+// sqrt(var + eps).
+template <int Width, int Threads, bool Rms, int Rows, int Each>
+DI void moments(const float (&v)[Rows][Each], float eps, float2 (&m)[Rows]) {
+    float square[Rows][Each], sums[Rows];
+    if (!Rms) norm_sums<Threads>(v, sums);
 #pragma unroll
-    for (int e = 0; e < Each; e++) {
-        float off = threadIdx.x + Threads * e < Width ? v[e] - mean : 0;
-        square[e] = off * off;
+    for (int r = 0; r < Rows; r++) {
+        m[r].x = Rms ? 0 : sums[r] / Width;
+#pragma unroll
+        for (int e = 0; e < Each; e++) {
+            float off = threadIdx.x + Threads * e < Width ? v[r][e] - m[r].x : 0;
+            square[r][e] = off * off;
+        }
     }
-    return make_float2(mean, sqrtf(norm_sum<Threads>(square) / Width + eps));
+    norm_sums<Threads>(square, sums);
+#pragma unroll
+    for (int r = 0; r < Rows; r++) m[r].y = sqrtf(sums[r] / Width + eps);
 }
 
 // A norm's weights. No kernel writes them, so that they are read while earlier ones run.
@@ -69,11 +79,15 @@ struct Affine {
     }
 };
 
-template <int Width, int Threads, bool Rms, int Each>
-DI void norm(float (&v)[Each], float eps, const Affine<Width, Threads, Rms>& affine) {
-    float2 m = moments<Width, Threads, Rms>(v, eps);
+template <int Width, int Threads, bool Rms, int Rows, int Each>
+DI void norm(float (&v)[Rows][Each], float eps, const Affine<Width, Threads, Rms>& affine) {
+    float2 m[Rows];
+    moments<Width, Threads, Rms>(v, eps, m);
 #pragma unroll
-    for (int e = 0; e < Each; e++) v[e] = affine.of(v[e], e, m);
+    for (int r = 0; r < Rows; r++) {
+#pragma unroll
+        for (int e = 0; e < Each; e++) v[r][e] = affine.of(v[r][e], e, m[r]);
+    }
 }
 
 // Element `at` of the stream with what is added to it.
@@ -99,23 +113,24 @@ struct Stream {
 template <int Width, int Threads, bool Rms, int Addends, bool Rounds, bool Alone>
 DI void norm_row(const Stream& of, const Affine<Width, Threads, Rms>& affine, int i, u64 at, float eps, int share) {
     const int each = (Width + Threads - 1) / Threads;
-    float v[each];
+    float v[1][each];
 #pragma unroll
     for (int e = 0; e < each; e++) {
         int k = threadIdx.x + Threads * e;
         bool in = k < Width, own = in && (Alone || e == share);
-        v[e] = in ? streamed<Addends>(of.first, of.second, of.third, at + k) : 0;
-        if (Addends > 0 && own) of.x[at + k] = v[e];
+        v[0][e] = in ? streamed<Addends>(of.first, of.second, of.third, at + k) : 0;
+        if (Addends > 0 && own) of.x[at + k] = v[0][e];
     }
     if (!of.out) return;
-    check(v, of.spoiled + i, *of.op);
-    float2 m = moments<Width, Threads, Rms>(v, eps);
+    check(v[0], of.spoiled + i, *of.op);
+    float2 m[1];
+    moments<Width, Threads, Rms>(v, eps, m);
     // the sums are there, so all has been read: where a block is alone the output may lie where an addend lay
 #pragma unroll
     for (int e = 0; e < each; e++) {
         int k = threadIdx.x + Threads * e;
         if (k >= Width || (!Alone && e != share)) continue;
-        float y = affine.of(v[e], e, m);
+        float y = affine.of(v[0][e], e, m[0]);
         of.out[at + k] = y;
         if (Rounds) {
             u64 group = at + k - threadIdx.x % 32;
