@@ -61,7 +61,11 @@ pub fn units() -> Result<BTreeSet<Unit>> {
         // each rank on a device of its own, whose peers' part of an inbox holds 64 rows of 12,288 elements
         let group = Choices { inbox: 98_304, ..short };
         let many = choices(512, 64, true);
-        let all = [(1, fast), (1, short), (8, group), (1, many), (1, single), (1, choices(64, 8, false))];
+        let f32 = Ranks { wire: Wire::F32, ..fast.ranks };
+        // the same of f32, eight rows at a time: twice as many packets
+        let wide = Choices { inbox: 2 * group.inbox, ranks: f32, ..fast };
+        let all =
+            [(1, fast), (1, short), (8, group), (1, many), (8, wide), (1, single), (1, choices(64, 8, false))];
         // unfused and exact kernels of the others are of the same kinds
         let some = if WHOLE.contains(&preset) { &all[..] } else { &all[..4] };
         for (ranks, choices) in some {
@@ -151,29 +155,31 @@ mod tests {
         }
     }
 
-    /// What a layer costs in launches, in decode steps of a single rank, so that it can only become less.
+    /// What a layer costs in launches, in decode steps of a single rank and of one of eight that have a device each, so that it can only
+    /// become less.
     #[test]
     fn a_layer_takes_so_many_launches() {
-        // preset, layers before the one that counts, launches in the short and in the long tier
+        // preset, layers before the one that counts, launches in the short and in the long tier, the same of eight ranks
         let bounds = [
-            ("glm-5", 1, [10, 12]),
-            ("glm-5", 4, [11, 13]),
-            ("glm-5.2", 1, [10, 12]),
-            ("glm-5.2", 4, [11, 11]),
-            ("glm-4.7-flash", 4, [9, 9]),
-            ("llama-3-8b", 1, [9, 9]),
+            ("glm-5", 1, [10, 12], [10, 12]),
+            ("glm-5", 4, [11, 13], [11, 13]),
+            ("glm-5.2", 1, [10, 12], [10, 12]),
+            ("glm-5.2", 4, [11, 11], [11, 11]),
+            ("glm-4.7-flash", 4, [9, 9], [11, 11]),
+            ("llama-3-8b", 1, [9, 9], [9, 9]),
         ];
-        for (preset, layers, most) in bounds {
-            for (tier, most) in [Tier::Short, Tier::Long].into_iter().zip(most) {
-                for tile in 1..=4 {
-                    let choices = Choices { tier, ..choices(64, tile, true) };
-                    let calls = |layers| program(preset, layers, 1, choices).unwrap().calls.len();
+        for (preset, layers, one, eight) in bounds {
+            let cases = [(1, 0, one), (8, 98_304, eight)];
+            for (tile, (count, inbox, most)) in (1..=4).flat_map(|tile| cases.map(|case| (tile, case))) {
+                for (tier, most) in [Tier::Short, Tier::Long].into_iter().zip(most) {
+                    let plain = choices(64, tile, true);
+                    let ranks = Ranks { check: false, ..plain.ranks };
+                    let choices = Choices { tier, inbox, ranks, ..plain };
+                    let calls = |layers| program(preset, layers, count, choices).unwrap().calls.len();
+                    let what = format!("{preset} over {count}, layer {layers}, {tier:?} tier");
                     let layer = calls(layers + 1) - calls(layers);
-                    println!("{preset}, layer {layers}, {tier:?} tier: {layer} launches");
-                    assert!(
-                        layer <= most,
-                        "{preset}, layer {layers}, {tier:?}: {layer} launches, at most {most}"
-                    );
+                    println!("{what}: {layer} launches");
+                    assert!(layer <= most, "{what}: {layer} launches, at most {most}");
                 }
             }
         }

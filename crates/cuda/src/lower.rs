@@ -100,6 +100,7 @@ pub fn lower(plans: &[RankPlan], choices: Choices) -> Result<Program> {
         rounded: [None; ROUNDED],
         turn: 0,
         waiting: None,
+        pushed: None,
         program: Program::default(),
     };
     let points = if choices.ranks.check && first.ranks > 1 { watch::points(&first.ops) } else { vec![] };
@@ -151,6 +152,8 @@ pub(crate) struct Lower<'a> {
     turn: usize,
     /// A norm that the next launch makes on its way.
     pub(crate) waiting: Option<usize>,
+    /// The slot of an exchange that a product has pushed, and the next norm receives.
+    pub(crate) pushed: Option<usize>,
     pub(crate) program: Program,
 }
 

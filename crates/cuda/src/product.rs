@@ -8,7 +8,7 @@ use crate::lines::{self, Line};
 use crate::lower::Lower;
 use crate::matmul;
 use crate::ops::softmax::Parts;
-use crate::ops::{norm, route};
+use crate::ops::{norm, route, sum};
 use crate::planes;
 use crate::program::{Axis, Slot};
 use crate::unit::Unit;
@@ -65,15 +65,15 @@ impl<'a> Part<'a> {
         Part { weight, slot, form: Form::Plain, exact: false, to, rounded: None }
     }
 
-    /// Outputs that a block of so many threads makes, which should read about `fair` bytes.
-    fn own(&self, l: &Lower<'_>, threads: usize, fair: usize) -> usize {
+    /// Outputs that a block of so many threads makes, in sets of so many, which should read about `fair` bytes.
+    fn own(&self, l: &Lower<'_>, threads: usize, sets: usize, fair: usize) -> usize {
         let w = self.weight;
         let (lanes, slices) =
             planes::lanes_and_slices(w.quant, w.bytes_a_row(), w.cols.len(), self.rounds(l, w));
         let at_once = threads / lanes.max(1) / slices;
         // what shares a scale is of one block
-        let least = if self.rounded.is_some() { at_once.next_multiple_of(32) } else { at_once };
-        wave::own(self.outs(), self.bytes(), fair, least)
+        let sets = if self.rounded.is_some() { 32 } else { sets };
+        wave::own(self.outs(), self.bytes(), fair, at_once.next_multiple_of(sets))
     }
 
     /// Bytes that it reads for an output.
@@ -145,13 +145,16 @@ pub(crate) struct Product<'a> {
     pub(crate) answer: bool,
     pub(crate) lines: Vec<Line>,
     pub(crate) choice: Option<Choice<'a>>,
+    /// Does it push what its only matrix makes, this rank's summand of a sum over devices?
+    pub(crate) pushes: bool,
 }
 
 impl<'a> Product<'a> {
     pub(crate) fn new(parts: Vec<Part<'a>>, input: Input) -> Product<'a> {
         // parts that a rank has nothing of
         let parts = parts.into_iter().filter(|p| !p.weight.rows.is_empty() && !p.weight.copies.is_empty());
-        Product { parts: parts.collect(), input, answer: false, lines: vec![], choice: None }
+        let parts = parts.collect();
+        Product { parts, input, answer: false, lines: vec![], choice: None, pushes: false }
     }
 
     /// Makes it calls.
@@ -179,7 +182,8 @@ impl<'a> Product<'a> {
         (unit, blocks) = self.described(l, unit, block);
         let lines: usize = self.lines.iter().map(|line| line.runs).sum();
         unit = lines::described(unit, l, &self.lines).int("MATRICES", blocks);
-        let (unit, last) = self.chosen(l, unit);
+        let (unit, peers) = sum::pushing(unit, l, self.pushes);
+        let (unit, last) = if self.pushes { (unit.int("CHOOSE", 0), peers) } else { self.chosen(l, unit) };
         let mut args = vec![Slot::Step, source.x, source.rounded[0].clone(), source.rounded[1].clone()];
         for slot in [|p: &Part<'_>| p.slot.clone(), |p: &Part<'_>| p.second(), |p: &Part<'_>| p.to.clone()] {
             args.extend((0..PARTS).map(|i| self.parts.get(i).map_or(Slot::None, slot)));
@@ -199,7 +203,8 @@ impl<'a> Product<'a> {
         let heads = self.parts[0].weight.copies.len();
         let all: usize = self.parts.iter().map(|p| heads * p.outs() * p.bytes()).sum();
         let (mut unit, deal) = wave::deal(unit, all, threads, |most| {
-            let owns: Vec<usize> = self.parts.iter().map(|p| p.own(l, threads, all.div_ceil(most))).collect();
+            let own = |p: &Part<'_>| p.own(l, threads, sum::sets(l, self.pushes), all.div_ceil(most));
+            let owns: Vec<usize> = self.parts.iter().map(own).collect();
             let each = || self.parts.iter().zip(&owns);
             let blocks = each().map(|(p, own)| heads * p.outs().div_ceil(*own)).sum();
             let largest = each().map(|(p, own)| own * p.bytes()).max().unwrap_or(0);

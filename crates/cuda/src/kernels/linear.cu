@@ -10,13 +10,17 @@
 // places for it the normed rows.
 // ANSWER: only the rows that want an answer, one behind the other. LINES (where HAS_LINES): runs of other values that are
 // made beside the matrices (common/line.cuh). CHOOSE: the last block to arrive chooses experts by the outputs of part 0
-// (common/route.cuh).
+// (common/route.cuh). PUSH: the outputs are this rank's summand of a sum over devices, and go to the peers, whose inboxes `last`
+// lists, as they are made (common/push.cuh); of one part and one head.
 // Grid: STREAM, all parts' Outs / Own, lines / HEADS; rows / TILE; HEADS; BLOCK threads, for Own rows of W and
 // TILE rows of x. Bytes: W once for each TILE rows; prepared, x once a block.
 #include "common/last.cuh"
 #include "common/line.cuh"
 #include "common/merge.cuh"
 #include "common/overlap.cuh"
+#if PUSH
+#include "common/push.cuh"
+#endif
 #include "common/route.cuh"
 #include "common/side.cuh"
 
@@ -97,7 +101,7 @@ DI int row_at(const int* step, int n) { return ANSWER ? step_wanted_row(step, n)
 // Own rows of M, from Own x block on, of Outs, times a tile of x. Form: PLAIN; BIASED by `second`; GATED: silu(a) * b, b of the
 // matrix U at `second`. Rounds: to q and s.
 template <class M, class U, int Outs, int Own, int Form, bool Rounds>
-DI void matrix(const Source& from, int block, const u8* w, const void* second, float* out, i8* q, float4* s) {
+DI void matrix(const Source& from, int block, const u8* w, const void* second, float* out, i8* q, float4* s, void* const* peers) {
 #if PREPARE != AS_IT_LIES
     static_assert(M::rounds == U::rounds, "both take the same rows");
 #endif
@@ -108,6 +112,10 @@ DI void matrix(const Source& from, int block, const u8* w, const void* second, f
     // weights are under way before anything of the step is known
     auto begin = [&]() { return side.fetch(w, (const u8*)second, (u64)head * Outs + first, own, pass); };
     bool any = begin();
+#if PUSH
+    __shared__ uint4* inboxes[RANKS];
+    find_inboxes(inboxes, (uint4* const*)peers);
+#endif
     // the next kernel's weights would come in the way of these, so that it begins when these are all under way
     await_earlier();
     let_later_begin();
@@ -128,17 +136,25 @@ DI void matrix(const Source& from, int block, const u8* w, const void* second, f
     if (PREPARE != AS_IT_LIES) __syncthreads();
     for (; any; pass += S::depth, any = begin()) side.dots(input, others, sums);
     __syncthreads();
-    for (int k = threadIdx.x; k < TILE * Own; k += BLOCK) {
-        int t = k / Own, r = k % Own;
-        if (tile + t >= count || r >= own) continue;
+    auto made = [&](int t, int r) {
         float2 sum = S::sum(sums, t, r);
         float v = Form == GATED ? sum.x / (1 + expf(-sum.x)) * sum.y : sum.x;
         if (Form == BIASED) v += ((const float*)second)[first + r];
+        return v;
+    };
+#if PUSH
+    push_made<Outs, Own>(inboxes, out, tile, min(TILE, count - tile), first, own, made);
+#else
+    for (int k = threadIdx.x; k < TILE * Own; k += BLOCK) {
+        int t = k / Own, r = k % Own;
+        if (tile + t >= count || r >= own) continue;
+        float v = made(t, r);
         u64 to = ((u64)(tile + t) * HEADS + head) * Outs + first + r, group = to - k % 32;
         // whole warps are here, as rows that are rounded are dealt by 32
         if (Rounds) round_warp(v, q + group, s + group / 32);
         if (out) out[to] = v;
     }
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK, TILE == 1 ? BLOCKS_HELD : 1)
@@ -159,18 +175,18 @@ extern "C" __global__ void __launch_bounds__(BLOCK, TILE == 1 ? BLOCKS_HELD : 1)
         }
 #endif
     } else if (b < END0) {
-        matrix<PART0>(from, b, w0, v0, o0, q, s);
+        matrix<PART0>(from, b, w0, v0, o0, q, s, last);
 #if PARTS > 1
     } else if (b < END1) {
-        matrix<PART1>(from, b - END0, w1, v1, o1, q, s);
+        matrix<PART1>(from, b - END0, w1, v1, o1, q, s, last);
 #endif
 #if PARTS > 2
     } else if (b < END2) {
-        matrix<PART2>(from, b - END1, w2, v2, o2, q, s);
+        matrix<PART2>(from, b - END1, w2, v2, o2, q, s, last);
 #endif
 #if PARTS > 3
     } else if (b < END3) {
-        matrix<PART3>(from, b - END2, w3, v3, o3, q, s);
+        matrix<PART3>(from, b - END2, w3, v3, o3, q, s, last);
 #endif
 #if HAS_LINES
     } else {

@@ -4,7 +4,7 @@ use shardwright_model::op::Kind;
 use shardwright_model::plan::{LocalWeight, Place};
 
 use super::linear::gated;
-use super::route;
+use super::{route, sum};
 use crate::fuse::{Moe, Shared};
 use crate::lower::Lower;
 use crate::matmul::{self, Asks};
@@ -30,7 +30,8 @@ pub(crate) fn experts(l: &mut Lower<'_>, used: usize) -> Result<()> {
         Act::Plain(x) if l.rounds(&l.op_at(op).weights[2]) => Act::Rounded(l.passing(x, width(l, op, used))),
         other => other,
     };
-    second_half(l, op, used, Ends { picked: l.input(1), act: x, shared: None, to })
+    let pushes = sum::pushes(l, op);
+    second_half(l, op, used, Ends { picked: l.input(1), act: x, shared: None, to, pushes })
 }
 
 /// Router, experts and shared expert in three launches.
@@ -44,12 +45,12 @@ pub(crate) fn moe(l: &mut Lower<'_>, moe: &Moe) -> Result<()> {
     let mut first = Product::new(parts, Input::Value(local.inputs[0]));
     first.choice = Some(Choice { routing, bias, to: picked.clone() });
     first.launch(l);
-    let to = l.value(&l.op_at(moe.last()).outputs[0]);
+    let (to, pushes) = (l.value(&l.op_at(moe.last()).outputs[0]), sum::pushes(l, moe.last()));
     if grouped(l, moe.experts) {
         return many(l, moe.experts, routing.used, Many { picked, shared: moe.shared.as_ref(), to });
     }
     let act = first_half(l, moe.experts, routing.used, picked.clone(), true)?;
-    second_half(l, moe.experts, routing.used, Ends { picked, act, shared: moe.shared.as_ref(), to })
+    second_half(l, moe.experts, routing.used, Ends { picked, act, shared: moe.shared.as_ref(), to, pushes })
 }
 
 /// What the first half leaves.
@@ -109,6 +110,8 @@ struct Ends<'a> {
     act: Act,
     shared: Option<&'a Shared>,
     to: Slot,
+    /// Is what comes out pushed to the other ranks?
+    pushes: bool,
 }
 
 fn second_half(l: &mut Lower<'_>, op: usize, used: usize, ends: Ends<'_>) -> Result<()> {
@@ -124,14 +127,16 @@ fn second_half(l: &mut Lower<'_>, op: usize, used: usize, ends: Ends<'_>) -> Res
     });
     let (unit, shared) = beside(l, unit, ends.shared);
     args.extend(shared);
-    args.push(ends.to);
+    let (unit, peers) = sum::pushing(unit, l, ends.pushes);
+    args.extend([ends.to, peers]);
     if used > MOST_USED {
         return Err(Error::Plan(format!("a token uses {used} experts, kernels have room for {MOST_USED}")));
     }
     let teams = (THREADS / 32).div_ceil(used);
     let (outs, threads) = (down.rows.len(), 32 * teams * used);
     let (unit, deal) = wave::deal(unit, outs, threads, |most| {
-        let own = wave::own(outs, 1, outs.div_ceil(most), teams);
+        let least = teams.next_multiple_of(sum::sets(l, ends.pushes));
+        let own = wave::own(outs, 1, outs.div_ceil(most), least);
         Deal { blocks: outs.div_ceil(own), largest: own, what: own }
     });
     let unit =
