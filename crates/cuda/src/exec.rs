@@ -51,6 +51,8 @@ pub struct CudaOptions {
     pub alone: bool,
     /// How long a device waits for another one's summands: while all start, and then.
     pub patience: [Duration; 2],
+    /// Of these tiles, sums over devices go in two legs ([`crate::ways`]).
+    pub two_legs: Vec<u32>,
 }
 
 impl CudaOptions {
@@ -96,6 +98,7 @@ impl CudaOptions {
                 tier: *tier,
                 narrow,
                 inbox,
+                legs: if self.two_legs.contains(&tile) { 2 } else { 1 },
             })
         };
         tiles.into_iter().flat_map(choice).collect()

@@ -29,7 +29,8 @@ pub fn choices(rows: usize, tile: u32, fast: bool) -> Choices {
     let (context, narrow) = (131_072, CudaOptions::NARROW);
     let layout = StepLayout::new(rows, context);
     let ranks = Ranks { wire: Wire::Bf16, check: true };
-    Choices { layout, context, fast, tile, fuse: true, ranks, tier: Tier::Long, narrow, inbox: 0 }
+    let (tier, inbox, legs) = (Tier::Long, 0, 1);
+    Choices { layout, context, fast, tile, fuse: true, ranks, tier, narrow, inbox, legs }
 }
 
 /// The program of a model's first rank of some, of few layers.
@@ -64,8 +65,15 @@ pub fn units() -> Result<BTreeSet<Unit>> {
         let f32 = Ranks { wire: Wire::F32, ..fast.ranks };
         // the same of f32, eight rows at a time: twice as many packets
         let wide = Choices { inbox: 2 * group.inbox, ranks: f32, ..fast };
-        let all =
-            [(1, fast), (1, short), (8, group), (1, many), (8, wide), (1, single), (1, choices(64, 8, false))];
+        let all = [
+            (1, fast),
+            (1, short),
+            (8, group),
+            (1, many),
+            (8, wide),
+            (1, single),
+            (1, choices(64, 8, false)),
+        ];
         // unfused and exact kernels of the others are of the same kinds
         let some = if WHOLE.contains(&preset) { &all[..] } else { &all[..4] };
         for (ranks, choices) in some {

@@ -72,11 +72,13 @@ pub struct Choices {
     pub narrow: usize,
     /// Where each rank has a device of its own, packets that fit into a peer's part of its inbox; else none.
     pub inbox: usize,
+    /// Of sums over devices: one, or two, where each rank adds up a share for all.
+    pub legs: usize,
 }
 
 impl Choices {
     /// Are products, where activations are rounded, of tensor cores?
-    fn many(&self) -> bool {
+    pub(crate) fn many(&self) -> bool {
         self.fast && self.tile > FEW
     }
 }

@@ -80,6 +80,7 @@ fn on_gpu(reader: &Arc<Reader>, options: Options, ranks: usize, fast: bool) -> O
         narrow: CudaOptions::NARROW,
         alone: false,
         patience: CudaOptions::PATIENCE,
+        two_legs: vec![],
     };
     Some(CudaExecutor::new(vec![Box::new(gpu)], reader, (&trunk, plans), None, &size, &mut |_| {}).unwrap())
 }

@@ -98,10 +98,11 @@ fn apart(l: &mut Lower<'_>, op: usize, addends: &[Slot]) {
     l.apart("normed", &y);
 }
 
-/// Does this norm receive what is added to the stream, a sum over devices? One block does that, in shared memory.
+/// Does this norm receive what is added to the stream, a sum over devices that comes in one leg? One block does that, in shared memory.
 pub(crate) fn receives(l: &Lower<'_>, op: usize) -> bool {
     let (width, _) = rms_of(l.op_at(op));
-    l.choices.inbox > 0 && l.fused.residuals.contains_key(&op) && width <= RECEIVED
+    let here = l.choices.inbox > 0 && l.choices.legs == 1 && width <= RECEIVED;
+    here && l.fused.residuals.contains_key(&op)
 }
 
 /// What a norm divides by.

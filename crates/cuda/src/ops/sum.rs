@@ -10,7 +10,7 @@ use crate::unit::Unit;
 
 /// Most blocks of a launch, which must all fit on a device at once, beside whatever else runs there.
 const BLOCKS: usize = 48;
-const BLOCK: u32 = 128;
+pub(crate) const BLOCK: u32 = 128;
 
 /// Elements of a packet.
 pub(crate) fn packet(wire: Wire) -> usize {
@@ -18,6 +18,11 @@ pub(crate) fn packet(wire: Wire) -> usize {
         Wire::F32 => 4,
         Wire::Bf16 => 8,
     }
+}
+
+/// Blocks for so many packets: a thread for each, or for several that it takes in turn.
+pub(crate) fn blocks(packets: usize) -> usize {
+    packets.div_ceil(BLOCK as usize).clamp(1, BLOCKS)
 }
 
 /// The ranks' summands in rank order, to every rank; of one rank, a copy.
@@ -32,12 +37,12 @@ pub(crate) fn sum(l: &mut Lower<'_>) {
 
 /// The sum over devices of this rank's summand, which may be of two values.
 pub(crate) fn whole(l: &mut Lower<'_>, summand: &[Slot], to: Slot, width: usize) {
-    exchange(l, summand, to, width, true);
+    exchange(l, summand, to, width, Some(l.choices.legs));
 }
 
 /// This rank's part of a sum that a norm receives, which a product may have pushed: the inbox, and how it waits.
 pub(crate) fn push(l: &mut Lower<'_>, summand: &[Slot], width: usize) -> [Slot; 2] {
-    let slot = l.pushed.take().unwrap_or_else(|| exchange(l, summand, Slot::None, width, false));
+    let slot = l.pushed.take().unwrap_or_else(|| exchange(l, summand, Slot::None, width, None));
     [Slot::Inbox(slot), Slot::Wait]
 }
 
@@ -78,18 +83,16 @@ pub(crate) fn make_even(l: &mut Lower<'_>) {
         let width = packet(l.choices.ranks.wire);
         let bytes = l.rows() * width * 4;
         let nothing = l.program.scratch(Scratch::Nothing, bytes);
-        exchange(l, std::slice::from_ref(&nothing), nothing.clone(), width, true);
+        exchange(l, std::slice::from_ref(&nothing), nothing.clone(), width, Some(1));
     }
 }
 
-/// The slot of an exchange by a launch of its own.
-fn exchange(l: &mut Lower<'_>, summand: &[Slot], to: Slot, width: usize, receive: bool) -> usize {
+/// The slot of an exchange by a launch of its own, which also receives, in so many legs, or pushes only.
+fn exchange(l: &mut Lower<'_>, summand: &[Slot], to: Slot, width: usize, legs: Option<usize>) -> usize {
     let slot = next(l);
     let unit = l.unit("exchange").int("WIDTH", width).int("ADDENDS", summand.len());
-    // a thread for each packet of a tile's rows; packets of more rows are taken in turn
-    let packets = l.choices.tile as usize * width / packet(l.choices.ranks.wire);
-    let blocks = packets.div_ceil(BLOCK as usize).clamp(1, BLOCKS);
-    let unit = unit.int("RECEIVE", u8::from(receive)).int("LEGS", 1);
+    let blocks = blocks(l.choices.tile as usize * width / packet(l.choices.ranks.wire));
+    let unit = unit.int("RECEIVE", u8::from(legs.is_some())).int("LEGS", legs.unwrap_or(1));
     let unit = unit.int("BLOCKS", blocks).int("BLOCK", BLOCK);
     let unit = grouped(unit, l);
     let second = summand.get(1).cloned().unwrap_or(Slot::None);

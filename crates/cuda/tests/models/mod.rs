@@ -30,6 +30,7 @@ pub(crate) fn exact() -> CudaOptions {
         alone: false,
         // emulators are slow, and two cores may have to run many
         patience: [Duration::from_secs(60); 2],
+        two_legs: vec![],
     }
 }
 
