@@ -272,13 +272,12 @@ fn either_way_gives_the_same_bits() {
     let ids = Gold::open(&format!("golden/{name}.npz")).unwrap().ids(0);
     for (wire, options) in [(Wire::Bf16, fast()), (Wire::F32, exact())] {
         let (_, options) = planned(wire, options);
-        let mut made = [vec![], vec![1, 8, 64], vec![4]].map(|two_legs| {
+        // steps of two rows stay with one
+        let [one, two] = [vec![], vec![1, 8, 64]].map(|two_legs| {
             let options = CudaOptions { two_legs, ..options.clone() };
-            let mut exec = opened(name, 4, 4, &options)?;
-            Some(steps(&mut exec, &ids))
+            Some(steps(&mut opened(name, 4, 4, &options)?, &ids))
         });
-        let Some(first) = made[0].take() else { return };
-        assert!(made[1..].iter().all(|other| other.as_ref() == Some(&first)), "{wire:?}");
+        assert!(one == two, "{wire:?}");
     }
 }
 
@@ -287,9 +286,9 @@ fn either_way_gives_the_same_bits() {
 fn ways_are_measured() {
     let Some(mut all) = devices(4) else { return };
     let (plans, mut options) = planned(Wire::Bf16, fast());
-    options.rows = 16;
+    (options.rows, options.tiles) = (4, vec![1, 64]);
     let mut devices: Vec<&mut dyn Device> = all.iter_mut().map(|device| &mut **device as _).collect();
     let found = ways::measured(&mut devices, &plans, &mut options).unwrap();
     println!("{found:?}");
-    assert!(found.len() == 3 && found.iter().flat_map(|way| way.times).all(|time| time > Duration::ZERO));
+    assert!(found.len() == 2 && found.iter().flat_map(|way| way.times).all(|time| time > Duration::ZERO));
 }
