@@ -85,8 +85,11 @@ impl Arena {
             let values =
                 plan.slots.iter().map(|width| device.alloc(rows * width * 4)).collect::<Result<_>>()?;
             let lines = blocks * BLOCK;
-            let caches =
-                plan.caches.iter().map(|c| loader.cache(device, lines * c.width, element)).collect::<Result<_>>()?;
+            let caches = plan
+                .caches
+                .iter()
+                .map(|c| loader.cache(device, lines * c.width, element))
+                .collect::<Result<_>>()?;
             let ops = plan.ops.iter().enumerate();
             let weights =
                 ops.map(|(at, op)| loader.weights(device, [plan.rank, at], op)).collect::<Result<_>>()?;

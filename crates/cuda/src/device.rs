@@ -31,6 +31,14 @@ pub trait Device: Send {
     /// Multiprocessors: a kernel's blocks are best a few for each.
     fn multiprocessors(&self) -> u32;
 
+    /// Comes to the thread that alone speaks to it from now on: the one of a rank among others.
+    ///
+    /// # Errors
+    /// If there is too little memory of the host for what lies near that thread.
+    fn settle(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// Memory of `bytes` bytes, all zero, at a multiple of 256; given back with the device.
     ///
     /// # Errors
@@ -84,6 +92,14 @@ pub trait Device: Send {
     /// # Errors
     /// If one can't be compiled or loaded.
     fn load(&mut self, units: &[Unit]) -> Result<Vec<Kernel>>;
+
+    /// Gives back all memory and recordings, which nobody may use any more, on no device of its group; kernels stay.
+    ///
+    /// # Errors
+    /// If the device is broken.
+    fn clear(&mut self) -> Result<()> {
+        Ok(())
+    }
 
     /// Starts a kernel.
     ///

@@ -55,6 +55,8 @@ pub struct CudaOptions {
     pub multiprocessors: usize,
     /// Of a rank by itself, what passes in place of each sum over ranks.
     pub delay: Duration,
+    /// Of these tiles, sums over devices go in two legs ([`crate::ways`]).
+    pub two_legs: Vec<u32>,
 }
 
 impl CudaOptions {
@@ -103,6 +105,7 @@ impl CudaOptions {
                 inbox,
                 multiprocessors,
                 delay,
+                legs: if self.two_legs.contains(&tile) { 2 } else { 1 },
             })
         };
         tiles.into_iter().flat_map(choice).collect()

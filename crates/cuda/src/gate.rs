@@ -31,8 +31,9 @@ pub fn choices(rows: usize, tile: u32, fast: bool) -> Choices {
     let (context, narrow) = (131_072, CudaOptions::NARROW);
     let layout = StepLayout::new(rows, context);
     let ranks = Ranks { wire: Wire::Bf16, check: true };
-    let (fuse, tier, multiprocessors) = (true, Tier::Long, MULTIPROCESSORS);
-    Choices { layout, context, fast, tile, fuse, ranks, tier, narrow, inbox: 0, multiprocessors, delay: 0 }
+    let (tier, inbox, legs, multiprocessors) = (Tier::Long, 0, 1, MULTIPROCESSORS);
+    let fuse = true;
+    Choices { layout, context, fast, tile, fuse, ranks, tier, narrow, inbox, multiprocessors, delay: 0, legs }
 }
 
 /// The program of a model's first rank of some, of few layers.
@@ -66,8 +67,20 @@ pub fn units(multiprocessors: usize) -> Result<BTreeSet<Unit>> {
         let many = Choices { multiprocessors, ..choices(512, 64, true) };
         let exact = Choices { multiprocessors, ..choices(64, 8, false) };
         let [two, four] = [2, 4].map(|tile| Choices { tile, ..short });
-        let all =
-            [(1, fast), (1, short), (8, group), (1, many), (1, two), (1, four), (1, single), (1, exact)];
+        let f32 = Ranks { wire: Wire::F32, ..fast.ranks };
+        // the same of f32, eight rows at a time: twice as many packets
+        let wide = Choices { inbox: 2 * group.inbox, ranks: f32, ..fast };
+        let all = [
+            (1, fast),
+            (1, short),
+            (8, group),
+            (1, many),
+            (8, wide),
+            (1, two),
+            (1, four),
+            (1, single),
+            (1, exact),
+        ];
         // those of few rows, unfused and exact ones of the others are of the same kinds
         let some = if WHOLE.contains(&preset) { &all[..] } else { &all[..4] };
         for (ranks, choices) in some {
@@ -150,37 +163,36 @@ mod tests {
         for (name, text) in FILES.iter().filter(|(name, _)| !name.starts_with("common/")) {
             // some have two forms
             for kernel in text.split("__global__").skip(1) {
-                assert!(
-                    kernel.contains("in_turn(") || kernel.contains("await_earlier();"),
-                    "{name}"
-                );
+                assert!(kernel.contains("in_turn(") || kernel.contains("await_earlier();"), "{name}");
             }
         }
     }
 
-    /// What a layer costs in launches, in decode steps of a single rank, so that it can only become less.
+    /// What a layer costs in launches, in decode steps of a single rank and of one of eight that have a device each, so that it can only
+    /// become less.
     #[test]
     fn a_layer_takes_so_many_launches() {
-        // preset, layers before the one that counts, launches in the short and in the long tier
+        // preset, layers before the one that counts, launches in the short and in the long tier, the same of eight ranks
         let bounds = [
-            ("glm-5", 1, [10, 12]),
-            ("glm-5", 4, [11, 13]),
-            ("glm-5.2", 1, [10, 12]),
-            ("glm-5.2", 4, [11, 11]),
-            ("glm-4.7-flash", 4, [9, 9]),
-            ("llama-3-8b", 1, [9, 9]),
+            ("glm-5", 1, [10, 12], [10, 12]),
+            ("glm-5", 4, [11, 13], [11, 13]),
+            ("glm-5.2", 1, [10, 12], [10, 12]),
+            ("glm-5.2", 4, [11, 11], [11, 11]),
+            ("glm-4.7-flash", 4, [9, 9], [11, 11]),
+            ("llama-3-8b", 1, [9, 9], [9, 9]),
         ];
-        for (preset, layers, most) in bounds {
-            for (tier, most) in [Tier::Short, Tier::Long].into_iter().zip(most) {
-                for tile in 1..=4 {
-                    let choices = Choices { tier, ..choices(64, tile, true) };
-                    let calls = |layers| program(preset, layers, 1, choices).unwrap().calls.len();
+        for (preset, layers, one, eight) in bounds {
+            let cases = [(1, 0, one), (8, 98_304, eight)];
+            for (tile, (count, inbox, most)) in (1..=4).flat_map(|tile| cases.map(|case| (tile, case))) {
+                for (tier, most) in [Tier::Short, Tier::Long].into_iter().zip(most) {
+                    let plain = choices(64, tile, true);
+                    let ranks = Ranks { check: false, ..plain.ranks };
+                    let choices = Choices { tier, inbox, ranks, ..plain };
+                    let calls = |layers| program(preset, layers, count, choices).unwrap().calls.len();
+                    let what = format!("{preset} over {count}, layer {layers}, {tier:?} tier");
                     let layer = calls(layers + 1) - calls(layers);
-                    println!("{preset}, layer {layers}, {tier:?} tier: {layer} launches");
-                    assert!(
-                        layer <= most,
-                        "{preset}, layer {layers}, {tier:?}: {layer} launches, at most {most}"
-                    );
+                    println!("{what}: {layer} launches");
+                    assert!(layer <= most, "{what}: {layer} launches, at most {most}");
                 }
             }
         }

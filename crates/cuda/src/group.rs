@@ -256,12 +256,13 @@ impl Seat {
     fn work(
         &self,
         worker: &mut Option<Worker>,
-        device: Box<dyn Device>,
+        mut device: Box<dyn Device>,
         file: &Arc<Reader>,
         cuts: (Cut<'_>, Option<Cut<'_>>),
         options: &CudaOptions,
         points: usize,
     ) -> Result<()> {
+        device.settle()?;
         let mut watch = |bytes| self.say(Event::Loaded(bytes));
         let mut meet = |inbox| {
             self.say(Event::Inbox(inbox));

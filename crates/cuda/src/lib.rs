@@ -22,6 +22,7 @@ mod machine;
 mod matmul;
 pub mod measure;
 pub mod nccl;
+mod near;
 mod needs;
 pub mod nvml;
 pub mod nvrtc;
@@ -40,6 +41,7 @@ mod store;
 mod threads;
 pub mod unit;
 pub mod wave;
+pub mod ways;
 mod worker;
 
 pub use error::{Error, Result};

@@ -76,11 +76,13 @@ pub struct Choices {
     pub multiprocessors: usize,
     /// Nanoseconds that pass in place of each sum over ranks, where one rank is run by itself; none if nothing stands there.
     pub delay: u64,
+    /// Of sums over devices: one, or two, where each rank adds up a share for all.
+    pub legs: usize,
 }
 
 impl Choices {
     /// Are products, where activations are rounded, of tensor cores?
-    fn many(&self) -> bool {
+    pub(crate) fn many(&self) -> bool {
         self.fast && self.tile > FEW
     }
 }
@@ -104,6 +106,7 @@ pub fn lower(plans: &[RankPlan], choices: Choices) -> Result<Program> {
         rounded: [None; ROUNDED],
         turn: 0,
         waiting: None,
+        pushed: None,
         program: Program::default(),
     };
     let points = if choices.ranks.check && first.ranks > 1 { watch::points(&first.ops) } else { vec![] };
@@ -155,6 +158,8 @@ pub(crate) struct Lower<'a> {
     turn: usize,
     /// A norm that the next launch makes on its way.
     pub(crate) waiting: Option<usize>,
+    /// The slot of an exchange that a product has pushed, and the next norm receives.
+    pub(crate) pushed: Option<usize>,
     pub(crate) program: Program,
 }
 

@@ -18,7 +18,7 @@ const BLOCKS: usize = 2048;
 
 /// Makes it calls. Parts that take activations as they are go the way of few rows.
 pub(crate) fn launch(product: Product<'_>, l: &mut Lower<'_>) {
-    let Product { parts, input, answer, lines } = product;
+    let Product { parts, input, answer, lines, pushes } = product;
     if !lines.is_empty() {
         lines::launch(l, &lines);
     }
@@ -27,7 +27,7 @@ pub(crate) fn launch(product: Product<'_>, l: &mut Lower<'_>) {
         let x = rows(l, &input, first.weight);
         multiply(l, &rounded, x, answer);
     }
-    Product { parts: rest, input, answer, lines: vec![] }.few(l);
+    Product { parts: rest, input, answer, lines: vec![], pushes }.few(l);
 }
 
 /// The rows in front of a matrix, rounded.

@@ -97,7 +97,7 @@ impl Matrix {
         });
         let (own, blocks) = (deal.what, deal.blocks);
         let unit = unit.int("PART0", format!("{kind}, {kind}, {outs}, {own}, PLAIN, 0")).int("END0", blocks);
-        let unit = unit.int("PARTS", 1).int("MATRICES", blocks).int("HAS_LINES", 0);
+        let unit = unit.int("PARTS", 1).int("MATRICES", blocks).int("HAS_LINES", 0).int("PUSH", 0);
         let unit = unit.int("PREPARE", "AS_IT_LIES").int("PREPARED", 0);
         Ok((unit.int("ANSWER", 0).int("ADDED", 0).int("STREAM", 0).int("NORM_ROUND", 0), blocks))
     }

@@ -4,16 +4,15 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use shardwright_model::exec::Wire;
+
 use crate::device::{Device, Kernel, Launch, Recording};
 use crate::exchange::Exchange;
 use crate::group::first;
+use crate::ops::sum::{self, packet};
 use crate::unit::Unit;
 use crate::{Error, Result};
 
-/// Elements of a packet: sums of f32.
-const PACKET: usize = 4;
-const BLOCK: u32 = 128;
-const BLOCKS: u32 = 48;
 /// How often everything is tried.
 const TIMES: usize = 9;
 /// As a step of a large model waits at its start.
@@ -24,8 +23,60 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub struct Figure {
     /// Bytes that each sends to each.
     pub bytes: usize,
-    /// The median of how long one took, of `sums` in a recording.
+    /// The median of how long one took, of `sums` in a recording, on the slowest device.
     pub time: Duration,
+}
+
+/// Rows that are summed over all devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sum {
+    /// How many.
+    pub rows: usize,
+    /// Elements of each.
+    pub width: usize,
+    /// As what they travel.
+    pub wire: Wire,
+    /// One, or two: each device then sums a share for all.
+    pub legs: usize,
+}
+
+impl Sum {
+    /// So many bytes, as they are.
+    fn of(bytes: usize) -> Sum {
+        let width = (bytes / 4).next_multiple_of(packet(Wire::F32));
+        Sum { rows: 1, width, wire: Wire::F32, legs: 1 }
+    }
+
+    fn elements(&self) -> usize {
+        self.rows * self.width
+    }
+
+    fn packets(&self) -> usize {
+        self.elements() / packet(self.wire)
+    }
+
+    /// The kernel by which so many ranks do it.
+    pub(crate) fn unit(&self, ranks: usize) -> Unit {
+        let unit = Unit::new("exchange").int("MAX_ROWS", self.rows).int("WIDTH", self.width);
+        let unit = unit.int("ADDENDS", 1).int("RECEIVE", 1).int("LEGS", self.legs);
+        let unit = unit.int("BLOCKS", sum::blocks(self.packets())).int("BLOCK", sum::BLOCK);
+        let bf16 = u8::from(self.wire == Wire::Bf16);
+        unit.int("RANKS", ranks).int("BF16", bf16).int("CAPACITY", self.packets())
+    }
+
+    /// What rank `rank` adds at element `k`; as bf16 it is the same.
+    fn summand(&self, rank: usize, k: usize) -> f32 {
+        let period = match self.wire {
+            Wire::F32 => 8191,
+            Wire::Bf16 => 13,
+        };
+        (1 + rank) as f32 * 0.125 + (k % period) as f32
+    }
+}
+
+/// The kernel by which so many ranks sum so many bytes.
+pub fn unit(ranks: usize, bytes: usize) -> Unit {
+    Sum::of(bytes).unit(ranks)
 }
 
 /// Sums numbers of so many bytes over the devices, again and again, `sums` times (an even number) in each recording.
@@ -33,9 +84,15 @@ pub struct Figure {
 /// # Errors
 /// If a device does not get what another one sends, or gets it wrong.
 pub fn measure(devices: &mut [Box<dyn Device>], bytes: usize, sums: usize) -> Result<Figure> {
+    let mut all: Vec<&mut dyn Device> = devices.iter_mut().map(|device| &mut **device as _).collect();
+    Ok(Figure { bytes, time: time(&mut all, Sum::of(bytes), sums)? })
+}
+
+/// How long a sum takes on the slowest device, as the median of many in recordings of `sums` (an even number).
+pub(crate) fn time(devices: &mut [&mut dyn Device], sum: Sum, sums: usize) -> Result<Duration> {
     let ranks = devices.len();
     let made =
-        devices.iter_mut().enumerate().map(|(rank, device)| End::new(&mut **device, [rank, ranks], bytes));
+        devices.iter_mut().enumerate().map(|(rank, device)| End::new(&mut **device, [rank, ranks], sum));
     let ends = made.collect::<Result<Vec<End>>>()?;
     let inboxes: Vec<u64> = ends.iter().map(|end| end.exchange.inbox(0)).collect();
     let barrier = Barrier::new(ranks);
@@ -55,7 +112,7 @@ pub fn measure(devices: &mut [Box<dyn Device>], bytes: usize, sums: usize) -> Re
             Err(e) => failed = Some(first(failed, e)),
         }
     }
-    failed.map_or(Ok(Figure { bytes, time: longest }), Err)
+    failed.map_or(Ok(longest), Err)
 }
 
 /// A device's part.
@@ -64,39 +121,25 @@ struct End {
     ranks: usize,
     exchange: Exchange,
     kernel: Kernel,
-    elements: usize,
+    sum: Sum,
     step: u64,
     from: u64,
     to: u64,
     op: u64,
 }
 
-/// What rank `rank` adds at element `k`.
-fn summand(rank: usize, k: usize) -> f32 {
-    (1 + rank) as f32 * 0.125 + (k % 8191) as f32
-}
-
-/// The kernel by which so many ranks sum so many bytes.
-pub fn unit(ranks: usize, bytes: usize) -> Unit {
-    let elements = (bytes / 4).next_multiple_of(PACKET);
-    let unit = Unit::new("exchange").int("MAX_ROWS", 1).int("WIDTH", elements);
-    let unit = unit.int("ADDENDS", 1).int("RECEIVE", 1).int("LEGS", 1).int("BLOCKS", BLOCKS);
-    unit.int("BLOCK", BLOCK).int("RANKS", ranks).int("BF16", 0).int("CAPACITY", elements / PACKET)
-}
-
 impl End {
-    fn new(device: &mut dyn Device, [rank, ranks]: [usize; 2], bytes: usize) -> Result<End> {
-        let elements = (bytes / 4).next_multiple_of(PACKET);
-        let packets = elements / PACKET;
-        let kernel = device.load(&[unit(ranks, bytes)])?[0];
-        let exchange = Exchange::new(device, [rank, ranks], packets)?;
+    fn new(device: &mut dyn Device, [rank, ranks]: [usize; 2], sum: Sum) -> Result<End> {
+        let elements = sum.elements();
+        let kernel = device.load(&[sum.unit(ranks)])?[0];
+        let exchange = Exchange::new(device, [rank, ranks], sum.packets())?;
         let [step, from, to, op] = [32, 4 * elements, 4 * elements, 4];
         let (step, from) = (device.alloc(step)?, device.alloc(from)?);
         let (to, op) = (device.alloc(to)?, device.alloc(op)?);
-        device.upload(step, bytemuck::cast_slice(&[1u32; 8]))?;
-        let numbers: Vec<f32> = (0..elements).map(|k| summand(rank, k)).collect();
+        device.upload(step, bytemuck::cast_slice(&[sum.rows as u32; 8]))?;
+        let numbers: Vec<f32> = (0..elements).map(|k| sum.summand(rank, k)).collect();
         device.upload(from, bytemuck::cast_slice(&numbers))?;
-        Ok(End { rank, ranks, exchange, kernel, elements, step, from, to, op })
+        Ok(End { rank, ranks, exchange, kernel, sum, step, from, to, op })
     }
 
     fn run(
@@ -118,7 +161,7 @@ impl End {
             device.download(self.to, &mut [0; 4])?;
             times.push(begun.elapsed() / sums.max(1) as u32);
             if let Some(late) = self.exchange.late(device) {
-                let path = format!("a sum of {} bytes", 4 * self.elements);
+                let path = format!("a sum of {} numbers", self.sum.elements());
                 return Err(Error::Late { op: 0, rank: self.rank, path, missing: late.ranks });
             }
         }
@@ -134,16 +177,18 @@ impl End {
         let launch = |n: usize| {
             let [peers, inbox] = [self.exchange.peers(n % 2), self.exchange.inbox(n % 2)];
             let args = vec![self.step, self.from, 0, self.to, peers, inbox, self.exchange.wait(), self.op];
-            Launch { kernel: self.kernel, grid: [BLOCKS, 1, 1], block: BLOCK, shared: 0, args }
+            let grid = [sum::blocks(self.sum.packets()) as u32, 1, 1];
+            Launch { kernel: self.kernel, grid, block: sum::BLOCK, shared: 0, args }
         };
         device.record(&(0..sums.next_multiple_of(2)).map(launch).collect::<Vec<_>>())
     }
 
     fn check(&self, device: &mut dyn Device) -> Result<()> {
-        let mut got = vec![0f32; self.elements];
+        let (sum, elements) = (&self.sum, self.sum.elements());
+        let mut got = vec![0f32; elements];
         device.download(self.to, bytemuck::cast_slice_mut(&mut got))?;
-        let want = |k: usize| (1..self.ranks).fold(summand(0, k), |sum, rank| sum + summand(rank, k));
-        match (0..self.elements).find(|k| got[*k].to_bits() != want(*k).to_bits()) {
+        let want = |k: usize| (1..self.ranks).fold(sum.summand(0, k), |all, rank| all + sum.summand(rank, k));
+        match (0..elements).find(|k| got[*k].to_bits() != want(*k).to_bits()) {
             Some(k) => {
                 let why = format!("element {k} of a sum is {} instead of {}", got[k], want(k));
                 Err(Error::Gone {

@@ -140,6 +140,7 @@ pub fn step(d: &Description, plan: &RankPlan, asked: &Asked, card: &Card) -> Res
         inbox: 0,
         multiprocessors: card.multiprocessors,
         delay: exchange.as_nanos() as u64,
+        legs: 1,
     };
     let program = lower(plans, choices)?;
     let reads = Reads { description: d, plans, last: last as u64, element: if fast { 2 } else { 4 } };

@@ -7,7 +7,7 @@ use crate::lines::{self, Line};
 use crate::lower::Lower;
 use crate::matmul;
 use crate::ops::softmax::Parts;
-use crate::ops::norm;
+use crate::ops::{norm, sum};
 use crate::planes;
 use crate::program::{Axis, Slot};
 use crate::unit::Unit;
@@ -64,15 +64,15 @@ impl<'a> Part<'a> {
         Part { weight, slot, form: Form::Plain, exact: false, to, rounded: None }
     }
 
-    /// Outputs that a block of so many threads makes, which should read about `fair` bytes.
-    fn own(&self, l: &Lower<'_>, threads: usize, fair: usize) -> usize {
+    /// Outputs that a block of so many threads makes, in sets of so many, which should read about `fair` bytes.
+    fn own(&self, l: &Lower<'_>, threads: usize, sets: usize, fair: usize) -> usize {
         let w = self.weight;
         let (lanes, slices) =
             planes::lanes_and_slices(w.quant, w.bytes_a_row(), w.cols.len(), self.rounds(l, w));
         let at_once = threads / lanes.max(1) / slices;
         // what shares a scale is of one block
-        let least = if self.rounded.is_some() { at_once.next_multiple_of(32) } else { at_once };
-        wave::own(self.outs(), self.bytes(), fair, least)
+        let sets = if self.rounded.is_some() { 32 } else { sets };
+        wave::own(self.outs(), self.bytes(), fair, at_once.next_multiple_of(sets))
     }
 
     /// Bytes that it reads for an output.
@@ -136,13 +136,16 @@ pub(crate) struct Product<'a> {
     /// Only of the rows that want an answer?
     pub(crate) answer: bool,
     pub(crate) lines: Vec<Line>,
+    /// Does it push what its only matrix makes, this rank's summand of a sum over devices?
+    pub(crate) pushes: bool,
 }
 
 impl<'a> Product<'a> {
     pub(crate) fn new(parts: Vec<Part<'a>>, input: Input) -> Product<'a> {
         // parts that a rank has nothing of
         let parts = parts.into_iter().filter(|p| !p.weight.rows.is_empty() && !p.weight.copies.is_empty());
-        Product { parts: parts.collect(), input, answer: false, lines: vec![] }
+        let parts = parts.collect();
+        Product { parts, input, answer: false, lines: vec![], pushes: false }
     }
 
     /// Makes it calls.
@@ -170,6 +173,7 @@ impl<'a> Product<'a> {
         (unit, blocks) = self.described(l, unit, [block, tile]);
         let lines: usize = self.lines.iter().map(|line| line.runs).sum();
         unit = lines::described(unit, l, &self.lines).int("MATRICES", blocks);
+        let (unit, peers) = sum::pushing(unit, l, self.pushes);
         let mut args = vec![Slot::Step, source.x, source.rounded[0].clone(), source.rounded[1].clone()];
         for slot in [|p: &Part<'_>| p.slot.clone(), |p: &Part<'_>| p.second(), |p: &Part<'_>| p.to.clone()] {
             args.extend((0..PARTS).map(|i| self.parts.get(i).map_or(Slot::None, slot)));
@@ -179,7 +183,7 @@ impl<'a> Product<'a> {
         args.extend([source.second, source.third, source.norm, Slot::Spoiled, source.op]);
         let wide = usize::from(!source.stream.is_empty()) + blocks + lines.div_ceil(heads);
         let stream = if source.stream.is_empty() { Slot::None } else { Slot::List(source.stream) };
-        args.extend([stream, lines::args(&self.lines)]);
+        args.extend([stream, lines::args(&self.lines), peers]);
         let grid = [Axis::Blocks(wide as u32), Axis::Rows(tile as u32), Axis::Blocks(heads as u32)];
         l.call(unit, grid, block as u32, args);
     }
@@ -189,7 +193,8 @@ impl<'a> Product<'a> {
         let heads = self.parts[0].weight.copies.len();
         let all: usize = self.parts.iter().map(|p| heads * p.outs() * p.bytes()).sum();
         let (mut unit, deal) = wave::deal(unit, all, [threads, l.choices.multiprocessors, tile], |most| {
-            let owns: Vec<usize> = self.parts.iter().map(|p| p.own(l, threads, all.div_ceil(most))).collect();
+            let own = |p: &Part<'_>| p.own(l, threads, sum::sets(l, self.pushes), all.div_ceil(most));
+            let owns: Vec<usize> = self.parts.iter().map(own).collect();
             let each = || self.parts.iter().zip(&owns);
             let blocks = each().map(|(p, own)| heads * p.outs().div_ceil(*own)).sum();
             let largest = each().map(|(p, own)| own * p.bytes()).max().unwrap_or(0);

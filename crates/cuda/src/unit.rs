@@ -25,6 +25,7 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("common/overlap.cuh", include_str!("kernels/common/overlap.cuh")),
     ("common/parts.cuh", include_str!("kernels/common/parts.cuh")),
     ("common/piece.cuh", include_str!("kernels/common/piece.cuh")),
+    ("common/push.cuh", include_str!("kernels/common/push.cuh")),
     ("common/quant.cuh", include_str!("kernels/common/quant.cuh")),
     ("common/quant/bytes.cuh", include_str!("kernels/common/quant/bytes.cuh")),
     ("common/quant/iq.cuh", include_str!("kernels/common/quant/iq.cuh")),

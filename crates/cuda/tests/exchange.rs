@@ -11,6 +11,7 @@ use emulator::world::{Call, Random, World};
 use half::bf16;
 use shardwright_cuda::device::{Device, Launch};
 use shardwright_cuda::unit::Unit;
+use shardwright_gguf::QuantType;
 
 /// Most rows of an exchange.
 const ROWS: usize = 3;
@@ -23,6 +24,8 @@ struct Case {
     bf16: bool,
     /// Is the summand of two values?
     two: bool,
+    /// Are some of its numbers none?
+    odd: bool,
     slots: usize,
     legs: usize,
     /// Ticks that a wait may take.
@@ -30,7 +33,7 @@ struct Case {
 }
 
 const CASE: Case =
-    Case { ranks: 2, width: 32, bf16: true, two: false, slots: 2, legs: 1, patience: u64::MAX };
+    Case { ranks: 2, width: 32, bf16: true, two: false, odd: true, slots: 2, legs: 1, patience: u64::MAX };
 
 /// An exchange: rows, each rank's summands, and where its sum lies.
 struct Epoch {
@@ -123,7 +126,7 @@ impl Group {
 
     /// A number of any size; some have the bits of an empty word, or of half of one.
     fn number(&mut self) -> f32 {
-        match self.random.below(50) {
+        match self.random.below(50) + if self.case.odd { 0 } else { 2 } {
             0 => f32::from_bits(u32::MAX),
             1 => f32::from_bits(0xffff_0000),
             n => (self.random.below(1 << 20) as f32 - 5e5) * 10f32.powi(n as i32 % 9 - 4),
@@ -257,38 +260,99 @@ impl Norm {
     }
 }
 
-/// A norm that receives what was pushed before has the bits of a norm that adds the sum.
+/// A norm that receives what was pushed before has the bits of a norm that adds the sum. `front` makes the call that pushes of the
+/// rank's summands and where one may be put, the peers and the inbox; and says where the norm finds the summands.
+fn check_received(case: Case, front: impl Fn(&mut Group, usize, [u64; 5]) -> (Call, [u64; 2])) {
+    let Some(mut group) = Group::new(case, 5) else { return };
+    let norm = Norm::new(&mut group);
+    let received = RefCell::new(vec![]);
+    for _ in 0..40 {
+        group.epoch(|group, rank, args| {
+            let (push, summand) = front(group, rank, args);
+            let unit = case.define(norm.unit.clone().int("RECEIVE", 1), 2 + u8::from(case.two));
+            let (call, outs) = norm.call(group, unit, summand, [args[4], group.waits[rank]]);
+            received.borrow_mut().push(outs);
+            vec![push, call]
+        });
+    }
+    group.world.run();
+    let ranks = case.ranks;
+    for (n, made) in received.into_inner().chunks(ranks).enumerate() {
+        let want = plain(&mut group, &norm, n);
+        let rows = group.epochs[n].rows;
+        for (rank, i) in (0..ranks).flat_map(|rank| (0..4).map(move |i| (rank, i))) {
+            let words = Norm::room(rows)[i];
+            let [got, want] = [made[rank][i], want[i]].map(|at| download(&mut group.device, at, words));
+            // codes have no NaN
+            let nan = |bits: &u32| i != 2 && f32::from_bits(*bits).is_nan();
+            let same = got.iter().zip(&want).all(|(g, w)| g == w || (nan(g) && nan(w)));
+            assert!(same, "{ranks} ranks, bf16 {}, exchange {n}, rank {rank}, output {i}", case.bf16);
+        }
+    }
+}
+
 #[test]
 fn norms_receive() {
     for (ranks, bf16, two) in [(2, true, false), (3, false, true), (8, true, true)] {
         let case = Case { ranks, bf16, two, ..CASE };
-        let Some(mut group) = Group::new(case, 5) else { return };
-        let norm = Norm::new(&mut group);
-        let received = RefCell::new(vec![]);
-        for _ in 0..40 {
-            group.epoch(|group, rank, [x, y, _, to, inbox]| {
-                let wait = group.waits[rank];
-                let args = vec![x, y, 0, to, inbox, wait, group.op];
-                let push = Call { unit: case.exchange(false), grid: [2, 1, 1], block: 32, args };
-                let unit = case.define(norm.unit.clone().int("RECEIVE", 1), 2 + u8::from(two));
-                let (call, outs) = norm.call(group, unit, [x, y], [inbox, wait]);
-                received.borrow_mut().push(outs);
-                vec![push, call]
-            });
-        }
-        group.world.run();
-        for (n, made) in received.into_inner().chunks(ranks).enumerate() {
-            let want = plain(&mut group, &norm, n);
-            let rows = group.epochs[n].rows;
-            for (rank, i) in (0..ranks).flat_map(|rank| (0..4).map(move |i| (rank, i))) {
-                let words = Norm::room(rows)[i];
-                let [got, want] = [made[rank][i], want[i]].map(|at| download(&mut group.device, at, words));
-                // codes have no NaN
-                let nan = |bits: &u32| i != 2 && f32::from_bits(*bits).is_nan();
-                let same = got.iter().zip(&want).all(|(g, w)| g == w || (nan(g) && nan(w)));
-                assert!(same, "{ranks} ranks, exchange {n}, rank {rank}, output {i}");
-            }
-        }
+        check_received(case, |group, rank, [x, y, _, to, inbox]| {
+            let args = vec![x, y, 0, to, inbox, group.waits[rank], group.op];
+            (Call { unit: case.exchange(false), grid: [2, 1, 1], block: 32, args }, [x, y])
+        });
+    }
+}
+
+/// Rows of a matrix that leaves all as it is, so that a product with it makes the summand.
+fn unchanging() -> Vec<u32> {
+    let n = CASE.width;
+    (0..n * n).map(|at| if at / n == at % n { 1f32.to_bits() } else { 0 }).collect()
+}
+
+/// What both kinds of products are told, with rows of f32 dealt to blocks of two warps.
+fn product(case: &Case, stem: &'static str) -> (Unit, String) {
+    let unit = Unit::new(stem).int("BLOCK", 64).int("BLOCKS_HELD", 1).int("HELD_REGISTERS", 8).int("PUSH", 1);
+    let mut unit = case.define(unit, 1);
+    let kind = unit.matrix(QuantType::F32, 4 * case.width, case.width, false);
+    (unit, kind)
+}
+
+/// Products that push what they make, each block when it has made it, the last of them fewer rows than the others.
+#[test]
+fn products_push() {
+    for (ranks, bf16, tile) in [(2, true, 2), (2, false, 1), (3, true, 1), (4, false, 3), (8, true, 2)] {
+        let case = Case { ranks, bf16, odd: false, ..CASE };
+        let (unit, kind) = product(&case, "linear");
+        let blocks = case.width.div_ceil(24);
+        let unit = unit.int("TILE", tile).int("HEADS", 1).int("PARTS", 1).int("END0", blocks);
+        let unit = unit.int("PART0", format!("{kind}, {kind}, {}, 24, PLAIN, 0", case.width));
+        let unit = unit.int("PREPARE", "AS_IT_LIES").int("PREPARED", 0).int("ANSWER", 0).int("ADDED", 0);
+        let unit = unit.int("STREAM", 0).int("NORM_ROUND", 0).int("HAS_LINES", 0).int("CHOOSE", 0);
+        let grid = [blocks as u32, ROWS.div_ceil(tile) as u32, 1];
+        check_received(case, |group, _, [x, _, out, to, _]| {
+            let weights = upload(&mut group.device, &unchanging());
+            let mut args = vec![0; 25];
+            (args[0], args[3], args[11], args[24]) = (x, weights, out, to);
+            (Call { unit: unit.clone(), grid, block: 64, args }, [out, 0])
+        });
+    }
+}
+
+/// The same of the experts' second half.
+#[test]
+fn experts_push() {
+    for (ranks, bf16) in [(2, false), (3, false), (4, true), (8, true)] {
+        let case = Case { ranks, bf16, odd: false, ..CASE };
+        let (unit, _) = product(&case, "down");
+        let unit =
+            unit.int("FIRST", 3).int("COPIES", 1).int("OUTS", case.width).int("USED", 1).int("TEAMS", 2);
+        let unit = unit.int("SHARED", 0).int("ROUND", 0).int("ROUND_H", 0).int("OWN", 8);
+        let grid = [case.width.div_ceil(8) as u32, 1, ROWS as u32];
+        check_received(case, |group, _, [x, _, out, to, _]| {
+            let weights = upload(&mut group.device, &unchanging());
+            let picked = upload(&mut group.device, &[3f32, 1.0].map(f32::to_bits).repeat(ROWS));
+            let args = vec![picked, weights, x, 0, 0, 0, 0, 0, 0, out, to];
+            (Call { unit: unit.clone(), grid, block: 64, args }, [out, 0])
+        });
     }
 }
 

@@ -12,10 +12,12 @@ use common::*;
 use emulator::Emulator;
 use models::{exact, fast, on, steps};
 use shardwright_cuda::device::{Device, Kernel, Launch, Recording};
-use shardwright_cuda::peers::measure;
+use shardwright_cuda::peers::{Sum, measure};
 use shardwright_cuda::unit::Unit;
-use shardwright_cuda::{CudaExecutor, CudaOptions, Error, Result};
+use shardwright_cuda::{CudaExecutor, CudaOptions, Error, Result, ways};
+use shardwright_gguf::Reader;
 use shardwright_model::exec::{Executor, Ranks, Want, Wire};
+use shardwright_model::plan::{RankPlan, plan};
 
 /// An emulator for each rank.
 fn devices(count: usize) -> Option<Vec<Box<dyn Device>>> {
@@ -31,6 +33,7 @@ fn devices_give_the_bits_of_virtual_ranks() {
     for (name, ranks, wire, options) in [
         ("glm-dsa-tp8-kq", 2, Wire::F32, fast()),
         ("glm-dsa-tp8-kq", 4, Wire::Bf16, exact()),
+        ("glm-dsa-tp8-kq", 8, Wire::Bf16, fast()),
         ("deepseek2-v3-f32", 3, Wire::F32, exact()),
     ] {
         let ids = Gold::open(&format!("golden/{name}.npz")).unwrap().ids(0);
@@ -216,4 +219,76 @@ fn a_way_that_is_none_is_found() {
         let why = measure(&mut all, 4096, 2).unwrap_err().to_string();
         assert!(why.contains(says), "{end:?}: {why}");
     }
+}
+
+/// Plans of a model of four ranks, and options whose programs are of one, four and many rows.
+fn planned(wire: Wire, options: CudaOptions) -> (Vec<RankPlan>, CudaOptions) {
+    let file = Reader::open(&files("glm-dsa-tp8-kq")[0]).unwrap();
+    let trunk = described(&file, PLAIN.options).0;
+    let ranks = Ranks { wire, check: true };
+    let options = CudaOptions { tiles: vec![1, 4, 64], recorded: vec![1, 4, 12], ranks, ..options };
+    (plan(&trunk, &|n| file.tensor(n), 4).unwrap(), options)
+}
+
+/// What a sum takes on a device that was made up: two legs cost more at the start, and less for each row.
+fn made_up(sum: Sum) -> Result<Duration> {
+    let nanoseconds = if sum.legs == 2 { 5500 + 10 * sum.rows } else { 3000 + 800 * sum.rows };
+    Ok(Duration::from_nanos(nanoseconds as u64))
+}
+
+#[test]
+fn the_way_that_takes_least_is_chosen() {
+    let (plans, mut options) = planned(Wire::Bf16, fast());
+    let chosen = ways::choose(&plans, &mut options, &mut made_up).unwrap();
+    let of: Vec<_> = chosen.iter().map(|way| (way.tile, way.rows, way.legs)).collect();
+    // of four rows two legs would take 5.5 us instead of 6.2, and a launch more
+    assert_eq!(of, [(1, 1, 1), (4, 4, 1), (64, 256, 2)]);
+    assert_eq!(options.two_legs, [64]);
+    // what is chosen before does not stay
+    ways::choose(&plans, &mut options, &mut |sum| Ok(Duration::from_micros(sum.legs as u64))).unwrap();
+    assert!(options.two_legs.is_empty());
+    let late = || Error::Driver("late".into());
+    assert!(ways::choose(&plans, &mut options, &mut |_| Err(late())).is_err());
+}
+
+/// Where two legs would send as much as one, or nothing is sent at all, nothing is measured.
+#[test]
+fn there_is_not_always_a_choice() {
+    let mut never = |_: Sum| -> Result<Duration> { panic!("nothing to measure") };
+    let (plans, options) = planned(Wire::Bf16, fast());
+    let cases = [(2, Wire::Bf16, false), (2, Wire::F32, false), (3, Wire::Bf16, false), (4, Wire::F32, true)];
+    for (ranks, wire, alone) in cases {
+        let plans: Vec<RankPlan> = plans[..ranks].iter().map(|p| RankPlan { ranks, ..p.clone() }).collect();
+        let mut options = CudaOptions { ranks: Ranks { wire, check: true }, alone, ..options.clone() };
+        let found = ways::choose(&plans, &mut options, &mut never).unwrap();
+        assert!(found.is_empty(), "{ranks}, {wire:?}");
+    }
+}
+
+/// Both ways give the same bits, also where a rank changes between them from step to step.
+#[test]
+fn either_way_gives_the_same_bits() {
+    let name = "glm-dsa-tp8-kq";
+    let ids = Gold::open(&format!("golden/{name}.npz")).unwrap().ids(0);
+    for (wire, options) in [(Wire::Bf16, fast()), (Wire::F32, exact())] {
+        let (_, options) = planned(wire, options);
+        // steps of two rows stay with one
+        let [one, two] = [vec![], vec![1, 8, 64]].map(|two_legs| {
+            let options = CudaOptions { two_legs, ..options.clone() };
+            Some(steps(&mut opened(name, 4, 4, &options)?, &ids))
+        });
+        assert!(one == two, "{wire:?}");
+    }
+}
+
+/// The same by measuring, on devices that are then empty again.
+#[test]
+fn ways_are_measured() {
+    let Some(mut all) = devices(4) else { return };
+    let (plans, mut options) = planned(Wire::Bf16, fast());
+    (options.rows, options.tiles) = (4, vec![1, 64]);
+    let mut devices: Vec<&mut dyn Device> = all.iter_mut().map(|device| &mut **device as _).collect();
+    let found = ways::measured(&mut devices, &plans, &mut options).unwrap();
+    println!("{found:?}");
+    assert!(found.len() == 2 && found.iter().flat_map(|way| way.times).all(|time| time > Duration::ZERO));
 }

@@ -2,8 +2,9 @@
 //! arrive late and in any order, ranks stand still at any point. The kernels themselves run in `exchange.rs`.
 //!
 //! A rank's stream is a push and a receive for each exchange. A push stores words into the inbox that each peer keeps for this
-//! rank; a receive takes words as they come, and empties ("re-arms") what it took. With programmatic launches a kernel may begin
-//! while the one before still runs, and then waits for its end, unless it forgets to.
+//! rank; a receive takes words as they come, and empties ("re-arms") what it took. A product that pushes what it makes does so block
+//! by block, some before others have begun. With programmatic launches a kernel may begin while the one before still runs, and then
+//! each of its blocks waits for its end, unless it forgets to.
 
 use std::collections::HashSet;
 use std::collections::hash_map::DefaultHasher;
@@ -36,12 +37,25 @@ struct Protocol {
     waits: bool,
     /// Does a push let the next kernel begin only after its own wait?
     late: bool,
+    /// Is each word pushed by a block of its own, at a time of its own?
+    blocks: bool,
+    /// Do blocks wait for the kernel before theirs ere they push?
+    awaits: bool,
     /// Words of each exchange's message.
     sizes: [usize; 5],
 }
 
-const RIGHT: Protocol =
-    Protocol { ranks: 2, slots: 2, graph: 2, rearm: Rearm::Own, waits: true, late: false, sizes: [WORDS; 5] };
+const RIGHT: Protocol = Protocol {
+    ranks: 2,
+    slots: 2,
+    graph: 2,
+    rearm: Rearm::Own,
+    waits: true,
+    late: false,
+    blocks: false,
+    awaits: true,
+    sizes: [WORDS; 5],
+};
 
 /// What must not happen.
 #[derive(Debug, PartialEq)]
@@ -66,8 +80,8 @@ struct State {
     inbox: [u8; CELLS],
     /// On their way, by where they go; one place gets them in the order in which they were sent.
     flying: [u8; CELLS],
-    /// Exchanges pushed, by rank.
-    pushed: [u8; RANKS],
+    /// Exchanges of which a word was pushed, by rank and word.
+    pushed: [[u8; WORDS]; RANKS],
     /// Words taken and emptied, by receiver, sender and place in the message.
     taken: [u8; STREAMS],
     rearmed: [u8; STREAMS],
@@ -99,15 +113,33 @@ impl Protocol {
         all.all(|m| has(s.rearmed[stream(m)], exchange))
     }
 
-    /// Has the kernel before the push ended?
+    /// Has the kernel before the push ended, or is that all the same to it?
     fn may_push(&self, s: &State, rank: usize, exchange: usize) -> bool {
-        exchange == 0 || self.received(s, rank, exchange - 1)
+        // kernels begin in order: that before the last one has ended when the last one has begun
+        let before = if self.awaits { exchange.checked_sub(1) } else { exchange.checked_sub(2) };
+        before.is_none_or(|before| self.received(s, rank, before))
+    }
+
+    /// Has the push ended?
+    fn has_pushed(&self, s: &State, rank: usize, exchange: usize) -> bool {
+        s.pushed[rank][..self.sizes[exchange]].iter().all(|word| has(*word, exchange))
+    }
+
+    /// A push of an exchange's words from `word` on that are of one block.
+    fn push(&self, s: &State, [rank, word]: [usize; 2], exchange: usize) -> State {
+        let mut next = *s;
+        let words = if self.blocks { word..word + 1 } else { 0..self.sizes[exchange] };
+        words.clone().for_each(|word| next.pushed[rank][word] |= 1 << exchange);
+        for m in self.messages(exchange).filter(|m| m[1] == rank && words.contains(&m[2])) {
+            next.flying[self.cell(m, exchange)] |= 1 << exchange;
+        }
+        next
     }
 
     /// Has the receive begun, and waited if it does?
     fn receives(&self, s: &State, rank: usize, exchange: usize) -> bool {
         match (self.waits, self.late) {
-            (true, _) => has(s.pushed[rank], exchange),
+            (true, _) => self.has_pushed(s, rank, exchange),
             // the push was let begin, and lets begin, after the receive before it
             (false, true) => self.may_push(s, rank, exchange),
             // each kernel lets the next begin as soon as it has begun itself
@@ -167,14 +199,9 @@ impl Protocol {
         }
         for e in 0..self.exchanges() {
             for rank in 0..self.ranks {
-                if !has(s.pushed[rank], e) && self.may_push(s, rank, e) {
-                    let mut next = *s;
-                    next.pushed[rank] |= 1 << e;
-                    for m in self.messages(e).filter(|m| m[1] == rank) {
-                        next.flying[self.cell(m, e)] |= 1 << e;
-                    }
-                    all.push(next);
-                }
+                let words = 0..if self.blocks { self.sizes[e] } else { 1 };
+                let left = words.filter(|word| !has(s.pushed[rank][*word], e) && self.may_push(s, rank, e));
+                all.extend(left.map(|word| self.push(s, [rank, word], e)));
             }
             for m in self.messages(e).filter(|m| !has(s.rearmed[stream(*m)], e)) {
                 // a thread has the words of all senders before it empties any
@@ -205,7 +232,7 @@ impl Protocol {
         let start = State {
             inbox: [0; CELLS],
             flying: [0; CELLS],
-            pushed: [0; RANKS],
+            pushed: [[0; WORDS]; RANKS],
             taken: [0; STREAMS],
             rearmed: [0; STREAMS],
         };
@@ -250,6 +277,18 @@ fn every_schedule_of_three_ranks_ends_right() {
     assert!(states.is_ok_and(|n| n > 100_000));
 }
 
+/// As products do: what a rank sends comes while other blocks of the same kernel have not begun.
+#[test]
+fn every_schedule_of_blocks_that_push_by_themselves_ends_right() {
+    let blocks = Protocol { blocks: true, ..RIGHT };
+    let three = Protocol { ranks: 3, sizes: [2, 1, 2, 1, 2], ..blocks };
+    for protocol in [blocks, Protocol { sizes: [2, 1, 2, 1, 2], ..blocks }, three] {
+        let states = protocol.explore();
+        println!("{} ranks, messages of {:?} words: {states:?} states", protocol.ranks, protocol.sizes);
+        assert!(states.is_ok_and(|n| n > 100));
+    }
+}
+
 /// As the two do that begin before the kernel in front of them has ended.
 #[test]
 fn a_receive_need_not_wait_behind_a_push_that_lets_it_begin_late() {
@@ -269,6 +308,10 @@ fn what_is_wrong_is_found() {
     check("graphs of an odd number of exchanges", Protocol { graph: 3, ..RIGHT });
     check("a receive that does not wait", Protocol { waits: false, ..RIGHT });
     check("the slot before is emptied", Protocol { rearm: Rearm::Previous, ..RIGHT });
+    let blocks = Protocol { blocks: true, ..RIGHT };
+    check("one slot, by blocks", Protocol { slots: 1, ..blocks });
+    check("blocks that push before they have waited", Protocol { awaits: false, ..blocks });
+    check("a receive that does not wait for all blocks", Protocol { waits: false, ..blocks });
 }
 
 /// Three slots, the one before emptied, goes well until a message is shorter than the one before it.

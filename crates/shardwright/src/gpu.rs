@@ -9,8 +9,8 @@ use shardwright_cuda::health::Guarded;
 use shardwright_cuda::jit::{Folders, Jit};
 use shardwright_cuda::nvml::Nvml;
 use shardwright_cuda::nvrtc::Nvrtc;
-use shardwright_cuda::wave;
 use shardwright_cuda::{CudaExecutor, CudaOptions, Needs};
+use shardwright_cuda::{wave, ways};
 use shardwright_gguf::Reader;
 use shardwright_model::exec::Executor;
 use shardwright_model::op::Description;
@@ -44,12 +44,7 @@ fn choose(
                 ranks * replicas
             )
         }
-        [] => {
-            if ranks > 1 {
-                log::warn!("{ranks} ranks, but {there} GPU: all ranks run on GPU 0, one after the other");
-            }
-            Ok(vec![0])
-        }
+        [] => Ok(vec![0]),
         [one] => Ok(vec![*one as usize]),
         all if all.len() == ranks => Ok(all.iter().map(|n| *n as usize).collect()),
         all => bail!("`--device` names {} GPUs for {ranks} ranks; `--tp {0}` has one for each", all.len()),
@@ -66,6 +61,13 @@ pub(crate) fn executor(
 ) -> anyhow::Result<OnGpus> {
     let mut gpus = open(indices, part)?;
     let (mut weights, several) = (0, gpus.len() > 1);
+    let mut options = options.clone();
+    if several {
+        let mut devices: Vec<&mut dyn Device> = gpus.iter_mut().map(|gpu| gpu as _).collect();
+        ways::measured(&mut devices, &trunk.1, &mut options)?
+            .iter()
+            .for_each(|way| log::info!("{}", went(way)));
+    }
     let plans = |n: usize| if several { &trunk.1[n..=n] } else { &trunk.1[..] };
     // before any weight: what does not compile is known at once, and what code takes is no longer free
     let (multiprocessors, needs) = dealt(&own_and_usual(&gpus)?, |multiprocessors| {
@@ -77,7 +79,7 @@ pub(crate) fn executor(
         };
         gpus.iter_mut().enumerate().map(ready).collect::<shardwright_cuda::Result<Vec<_>>>()
     })?;
-    let options = &CudaOptions { multiprocessors, ..options.clone() };
+    let options = &CudaOptions { multiprocessors, ..options };
     for (gpu, needs) in gpus.iter_mut().zip(needs) {
         let name = format!("GPU {} ({})", gpu.info().index, gpu.info().name);
         log::info!("{name}: {}", told(&needs));
@@ -96,7 +98,7 @@ pub(crate) fn executor(
     let places: Vec<(String, usize)> =
         gpus.iter().map(|g| (g.info().place.clone(), g.info().index)).collect();
     let gpus = gpus.into_iter().map(|gpu| Box::new(gpu) as Box<dyn Device>).collect();
-    let executor = CudaExecutor::new(gpus, file, trunk, None, options, &mut watch)?;
+    let executor = CudaExecutor::new(gpus, file, trunk, None, &options, &mut watch)?;
     Ok(OnGpus { executor, places })
 }
 
@@ -228,6 +230,16 @@ pub(crate) fn open(indices: &[usize], part: Option<u32>) -> anyhow::Result<Vec<G
     Ok(gpus)
 }
 
+/// Which way sums go, and what was measured.
+fn went(way: &ways::Way) -> String {
+    let [one, two] = way.times.map(|time| time.as_secs_f64() * 1e6);
+    let legs = if way.legs == 1 { "one leg" } else { "two legs" };
+    format!(
+        "sums over GPUs, kernels for {} rows: in {legs}; {} rows take {one:.1} us in one, {two:.1} us in two",
+        way.tile, way.rows
+    )
+}
+
 /// All parts of the sum.
 fn told(needs: &Needs) -> String {
     let Needs { weights, cache, working, inbox, driver } = *needs;
@@ -279,6 +291,15 @@ mod tests {
             Err::<(), _>(Error::Zero("tile"))
         });
         assert!(matches!(broken, Err(Error::Zero("tile"))) && tried == [170]);
+    }
+
+    #[test]
+    fn which_way_sums_go_is_told_with_the_figures() {
+        let times = [Duration::from_nanos(19_240), Duration::from_nanos(12_500)];
+        let way = ways::Way { tile: 64, rows: 128, times, legs: 2 };
+        let line =
+            "sums over GPUs, kernels for 64 rows: in two legs; 128 rows take 19.2 us in one, 12.5 us in two";
+        assert_eq!(went(&way), line);
     }
 
     #[test]

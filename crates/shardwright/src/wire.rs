@@ -75,9 +75,10 @@ pub(crate) struct BackendArgs {
     /// does so in front of quantized ones only [default: auto to talk with a model, f32 to measure it].
     #[arg(long, value_name = "auto|f32|q8", hide_possible_values = true)]
     activations: Option<Rounding>,
-    /// How ranks send each other what they add: f32, or bf16, which is half the bytes and rounds them [default: f32].
-    #[arg(long, value_name = "f32|bf16", hide_possible_values = true)]
-    allreduce_type: Option<WireType>,
+    /// How ranks send each other what they add: f32, or bf16, which is half the bytes and rounds them; auto is bf16 where ranks have a
+    /// GPU each, and f32 elsewhere.
+    #[arg(long, value_name = "auto|f32|bf16", hide_possible_values = true, default_value = "auto")]
+    allreduce_type: WireType,
     /// Compare what all ranks must have in common in every step, not only in the first 100, and end where they differ.
     #[arg(long)]
     check_ranks: bool,
@@ -117,7 +118,7 @@ impl BackendArgs {
             tp,
             device: Device::Cuda(vec![]),
             activations: Some(Rounding::Auto),
-            allreduce_type: Some(wire),
+            allreduce_type: wire,
             check_ranks: false,
             threads: None,
             enforce_eager: false,
@@ -198,13 +199,25 @@ impl BackendArgs {
 
     /// Is anything rounded on its way, activations or what goes from rank to rank?
     pub(crate) fn rounds(&self) -> bool {
-        self.activations() != Activations::F32 || self.tp > 1 && self.ranks().wire == Wire::Bf16
+        self.activations() != Activations::F32 || self.tp > 1 && self.ranks(self.apart()).wire == Wire::Bf16
     }
 
-    pub(crate) fn ranks(&self) -> Ranks {
+    /// Have ranks a GPU each?
+    fn apart(&self) -> bool {
+        let on_gpus = match self.device {
+            Device::Cuda(_) => true,
+            Device::Auto => self.activations.is_some() && gpu::found(),
+            Device::Cpu => false,
+        };
+        on_gpus && self.gpus(self.tp()).is_ok_and(|gpus| gpus.len() > 1)
+    }
+
+    /// How ranks are summed and compared, which may have a device each.
+    pub(crate) fn ranks(&self, apart: bool) -> Ranks {
         let wire = match self.allreduce_type {
-            None | Some(WireType::F32) => Wire::F32,
-            Some(WireType::Bf16) => Wire::Bf16,
+            WireType::Auto if apart => Wire::Bf16,
+            WireType::Auto | WireType::F32 => Wire::F32,
+            WireType::Bf16 => Wire::Bf16,
         };
         Ranks { wire, check: self.check_ranks }
     }
@@ -239,6 +252,7 @@ enum Rounding {
 /// `--allreduce-type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum WireType {
+    Auto,
     F32,
     Bf16,
 }
@@ -450,7 +464,7 @@ impl Opened {
             blocks,
             context: size.context,
             activations: self.activations(args),
-            ranks: args.ranks(),
+            ranks: args.ranks(false),
         };
         if let Some(place) = args.stages.place()? {
             if let Device::Cuda(_) = args.device {
@@ -479,10 +493,13 @@ impl Opened {
 
     /// The same on GPUs: those that were named, or that are there.
     pub(crate) fn on_gpus(&self, args: &BackendArgs, size: Size, tokens: usize) -> anyhow::Result<OnGpus> {
-        let options = self.cuda_options(args, size, tokens.div_ceil(BLOCK))?;
         let trunk = arch::describe(&self.hyper);
         let plans = self.plans(&trunk, args)?;
         let indices = args.gpus(plans.len())?;
+        if indices.len() < plans.len() {
+            log::warn!("{} ranks run on GPU {}, one after the other", plans.len(), indices[0]);
+        }
+        let options = self.cuda_options(args, size, tokens.div_ceil(BLOCK), indices.len() > 1)?;
         let gpus = (&indices[..], args.multiprocessors);
         gpu::executor(gpus, &self.reader, (&trunk, plans), &options, !args.no_memory_check)
     }
@@ -538,6 +555,7 @@ impl Opened {
         args: &BackendArgs,
         size: Size,
         blocks: usize,
+        apart: bool,
     ) -> anyhow::Result<CudaOptions> {
         let activations = self.activations(args);
         if activations == Activations::Q8Everywhere {
@@ -559,12 +577,13 @@ impl Opened {
             } else {
                 steps(&[1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64])
             },
-            ranks: args.ranks(),
+            ranks: args.ranks(apart),
             narrow: CudaOptions::NARROW,
             alone: self.alone.is_some(),
             patience: CudaOptions::PATIENCE,
             multiprocessors: MULTIPROCESSORS,
             delay: self.delay,
+            two_legs: vec![],
         })
     }
 }

@@ -84,6 +84,7 @@ fn on_gpu(reader: &Arc<Reader>, options: Options, ranks: usize, fast: bool) -> O
         patience: CudaOptions::PATIENCE,
         multiprocessors: MULTIPROCESSORS,
         delay: Duration::ZERO,
+        two_legs: vec![],
     };
     Some(CudaExecutor::new(vec![Box::new(gpu)], reader, (&trunk, plans), None, &size, &mut |_| {}).unwrap())
 }

@@ -92,6 +92,7 @@ pub(super) const ROOMS: &[Room] = &[
             "libloading",
             "log",
             "ring",
+            "rustix",
             "tempfile",
             "thiserror",
         ],

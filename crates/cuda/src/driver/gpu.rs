@@ -19,6 +19,7 @@ use super::staging::{Staging, wait};
 use super::{GpuInfo, check};
 use crate::device::{Device, Kernel, Launch, Recording};
 use crate::jit::{Cubin, Jit};
+use crate::near;
 use crate::unit::Unit;
 use crate::{Error, Result};
 
@@ -344,6 +345,15 @@ impl Device for Gpu {
         self.info.multiprocessors
     }
 
+    fn settle(&mut self) -> Result<()> {
+        near::stay(&self.info.place);
+        self.context.enter()?;
+        wait(self.stream.get())?;
+        // the host's memory is where the thread runs that asks for it
+        self.staging = Staging::new()?;
+        Ok(())
+    }
+
     fn alloc(&mut self, bytes: usize) -> Result<u64> {
         self.context.enter()?;
         // the driver does not give nothing
@@ -436,6 +446,18 @@ impl Device for Gpu {
             }
         }
         Ok(units.iter().map(|unit| self.known[unit]).collect())
+    }
+
+    fn clear(&mut self) -> Result<()> {
+        self.context.enter()?;
+        // nothing may be freed under a kernel that runs
+        wait(self.stream.get())?;
+        self.recordings.clear();
+        self.memory.clear();
+        self.mapped.clear();
+        self.pinned.clear();
+        self.reserved = (0, 0);
+        Ok(())
     }
 
     fn launch(&mut self, launch: &Launch) -> Result<()> {

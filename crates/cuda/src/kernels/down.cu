@@ -2,10 +2,14 @@
 // `picked`; zero where no chosen expert is held here. SHARED: and then + shared[n] . h[i].
 // down [COPIES][OUTS] rows in the format m0, of the experts from FIRST on; act [rows][USED][cols] f32 at x, rounded
 // (common/round.cuh) at xq and xs where the format wants that; picked [rows][2 USED]; shared [OUTS] rows in the format SECOND;
-// h [rows][its cols] as act, at h, hq and hs; out [rows][OUTS] f32. ROUND and ROUND_H: what the format wants rounded comes
+// h [rows][its cols] as act, at h, hq and hs; out [rows][OUTS] f32. PUSH: that is this rank's summand of a sum over devices, and goes to
+// the peers, whose inboxes `peers` lists, as it is made (common/push.cuh). ROUND and ROUND_H: what the format wants rounded comes
 // unrounded, and each block rounds it.
 // Grid: OUTS / OWN rounded up, 1, rows; BLOCK threads: TEAMS warps for each expert. Bytes: the chosen experts' weights once a row.
 #include "common/overlap.cuh"
+#if PUSH
+#include "common/push.cuh"
+#endif
 #include "common/round.cuh"
 #include "common/side.cuh"
 #include "common/step.cuh"
@@ -53,7 +57,7 @@ typedef Side<SECOND, SECOND, false, OWN, USED * TEAMS, 1, 1, Down::registers <= 
 
 extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_HELD)
     run(const int* step, const float* picked, const u8* down, const float* x, const i8* xq, const float4* xs, const u8* shared,
-        const float* h, const i8* hq, const float4* hs, float* out) {
+        const float* h, const i8* hq, const float4* hs, float* out, uint4* const* peers) {
     int i = blockIdx.z, warp = threadIdx.x / 32, j = warp % USED, n = blockIdx.x * OWN, own = min(OWN, OUTS - n), pass = 0;
     int rows = step_rows(step);
     __shared__ Chosen::Sums sums[USED];
@@ -65,6 +69,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_HELD)
     int turn = 0;
     auto begin_shared = [&]() { return second.fetch(shared, 0, n, own, turn); };
     bool more = begin_shared();
+#endif
+#if PUSH
+    __shared__ uint4* inboxes[RANKS];
+    find_inboxes(inboxes, peers);
 #endif
     await_earlier();
     if (i >= rows) return;
@@ -88,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_HELD)
     Down::Row act[1] = {acts.row(j)};
     for (; any; pass += Chosen::depth, any = begin()) side.dots(act, act, sums[j]);
     __syncthreads();
-    for (int r = threadIdx.x; r < own; r += BLOCK) {
+    auto made = [&](int, int r) {
         float sum = 0;
 #pragma unroll
         for (int k = 0; k < USED; k++) {
@@ -98,6 +106,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_HELD)
 #if SHARED
         sum += beside.of[0][0][r];
 #endif
-        out[(u64)i * OUTS + n + r] = sum;
-    }
+        return sum;
+    };
+#if PUSH
+    push_made<OUTS, OWN>(inboxes, out, i, 1, n, own, made);
+#else
+    for (int r = threadIdx.x; r < own; r += BLOCK) out[(u64)i * OUTS + n + r] = made(0, r);
+#endif
 }

@@ -9,12 +9,16 @@
 // STREAM: one block more, in front of the others, writes what others read of the norm: the stream, and where `normed` has
 // places for it the normed rows.
 // ANSWER: only the rows that want an answer, one behind the other. LINES (where HAS_LINES): runs of other values that are
-// made beside the matrices (common/line.cuh).
+// made beside the matrices (common/line.cuh). PUSH: the outputs are this rank's summand of a sum over devices, and go to the peers,
+// whose inboxes `peers` lists, as they are made (common/push.cuh); of one part and one head.
 // Grid: STREAM, all parts' Outs / Own, lines / HEADS; rows / TILE; HEADS; BLOCK threads, for Own rows of W and
 // TILE rows of x. Bytes: W once for each TILE rows; prepared, x once a block.
 #include "common/line.cuh"
 #include "common/merge.cuh"
 #include "common/overlap.cuh"
+#if PUSH
+#include "common/push.cuh"
+#endif
 #include "common/side.cuh"
 
 #define AS_IT_LIES 0
@@ -130,7 +134,7 @@ DI Asked asked(const int* step, int n) {
 // Own rows of M, from Own x block on, of Outs, times a tile of x. Form: PLAIN; BIASED by `second`; GATED: silu(a) * b, b of the
 // matrix U at `second`. Rounds: to q and s.
 template <class M, class U, int Outs, int Own, int Form, bool Rounds>
-DI void matrix(const Source& from, int block, const u8* w, const void* second, float* out, i8* q, float4* s) {
+DI void matrix(const Source& from, int block, const u8* w, const void* second, float* out, i8* q, float4* s, void* const* peers) {
 #if PREPARE != AS_IT_LIES
     static_assert(M::rounds == U::rounds, "both take the same rows");
 #endif
@@ -144,6 +148,10 @@ DI void matrix(const Source& from, int block, const u8* w, const void* second, f
     auto begin = [&]() { return side.fetch(w, (const u8*)second, (u64)head * Outs + first, own, pass); };
     bool any = begin();
     Before<M> before(from);
+#if PUSH
+    __shared__ uint4* inboxes[RANKS];
+    find_inboxes(inboxes, (uint4* const*)peers);
+#endif
 #pragma unroll
     for (int t = 0; t < TILE; t++) {
         // beyond the last row the last one is taken again, and what comes of it left
@@ -165,24 +173,32 @@ DI void matrix(const Source& from, int block, const u8* w, const void* second, f
     }
     for (; any; pass += S::depth, any = begin()) side.dots(input, others, sums);
     __syncthreads();
-    for (int k = threadIdx.x; k < TILE * Own; k += BLOCK) {
-        int t = k / Own, r = k % Own;
-        if (tile + t >= count || r >= own) continue;
+    auto made = [&](int t, int r) {
         float2 sum = S::sum(sums, t, r);
         float v = Form == GATED ? sum.x / (1 + expf(-sum.x)) * sum.y : sum.x;
         if (Form == BIASED) v += ((const float*)second)[first + r];
+        return v;
+    };
+#if PUSH
+    push_made<Outs, Own>(inboxes, out, tile, min(TILE, count - tile), first, own, made);
+#else
+    for (int k = threadIdx.x; k < TILE * Own; k += BLOCK) {
+        int t = k / Own, r = k % Own;
+        if (tile + t >= count || r >= own) continue;
+        float v = made(t, r);
         u64 to = ((u64)(tile + t) * HEADS + head) * Outs + first + r, group = to - k % 32;
         // whole warps are here, as rows that are rounded are dealt by 32
         if (Rounds) round_warp(v, q + group, s + group / 32);
         if (out) out[to] = v;
     }
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_HELD)
     run(const int* step, const float* x, const i8* xq, const float4* xs, const u8* w0, const u8* w1, const u8* w2, const u8* w3,
         const void* v0, const void* v1, const void* v2, const void* v3, float* o0, float* o1, float* o2, float* o3, i8* q,
         float4* s, const float* second, const float* third, const float* weight, int* spoiled, const int* op, void* const* normed,
-        const void* const* lines) {
+        const void* const* lines, void* const* peers) {
     int b = (int)blockIdx.x - STREAM, row = blockIdx.y * TILE, end = min(step_rows(step), row + TILE);
     __shared__ __align__(16) u8 room[TILE * PREPARED + 16];
     Source from = {step, x, second, third, xq, xs, weight, spoiled, op, room};
@@ -197,18 +213,18 @@ extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_HELD)
         }
 #endif
     } else if (b < END0) {
-        matrix<PART0>(from, b, w0, v0, o0, q, s);
+        matrix<PART0>(from, b, w0, v0, o0, q, s, peers);
 #if PARTS > 1
     } else if (b < END1) {
-        matrix<PART1>(from, b - END0, w1, v1, o1, q, s);
+        matrix<PART1>(from, b - END0, w1, v1, o1, q, s, peers);
 #endif
 #if PARTS > 2
     } else if (b < END2) {
-        matrix<PART2>(from, b - END1, w2, v2, o2, q, s);
+        matrix<PART2>(from, b - END1, w2, v2, o2, q, s, peers);
 #endif
 #if PARTS > 3
     } else if (b < END3) {
-        matrix<PART3>(from, b - END2, w3, v3, o3, q, s);
+        matrix<PART3>(from, b - END2, w3, v3, o3, q, s, peers);
 #endif
 #if HAS_LINES
     } else {

@@ -5,6 +5,7 @@ use shardwright_model::plan::{LocalWeight, Place};
 
 use super::linear::gated;
 use super::route::{self, Choice};
+use super::sum;
 use crate::fuse::{Moe, Shared};
 use crate::lower::Lower;
 use crate::matmul::{self, Asks};
@@ -30,7 +31,8 @@ pub(crate) fn experts(l: &mut Lower<'_>, used: usize) -> Result<()> {
         Act::Plain(x) if l.rounds(&l.op_at(op).weights[2]) => Act::Rounded(l.passing(x, width(l, op, used))),
         other => other,
     };
-    second_half(l, op, used, Ends { picked: l.input(1), act: x, shared: None, to })
+    let pushes = sum::pushes(l, op);
+    second_half(l, op, used, Ends { picked: l.input(1), act: x, shared: None, to, pushes })
 }
 
 /// Router, experts and shared expert in three launches.
@@ -43,7 +45,7 @@ pub(crate) fn moe(l: &mut Lower<'_>, moe: &Moe) -> Result<()> {
     let mut parts = vec![router];
     parts.extend(moe.shared.as_ref().map(|s| gated(l, s.gate)));
     Product::new(parts, Input::Value(local.inputs[0])).launch(l);
-    let to = l.value(&l.op_at(moe.last()).outputs[0]);
+    let (to, pushes) = (l.value(&l.op_at(moe.last()).outputs[0]), sum::pushes(l, moe.last()));
     let gate = &l.op_at(moe.experts).weights[0];
     let grouped = grouped(l, moe.experts);
     if grouped || gate.rows.is_empty() || gate.copies.is_empty() {
@@ -53,7 +55,7 @@ pub(crate) fn moe(l: &mut Lower<'_>, moe: &Moe) -> Result<()> {
         return many(l, moe.experts, routing.used, Many { picked, shared: moe.shared.as_ref(), to });
     }
     let act = first_half(l, moe.experts, routing.used, picked.clone(), Some(choice))?;
-    second_half(l, moe.experts, routing.used, Ends { picked, act, shared: moe.shared.as_ref(), to })
+    second_half(l, moe.experts, routing.used, Ends { picked, act, shared: moe.shared.as_ref(), to, pushes })
 }
 
 /// What the first half leaves.
@@ -122,6 +124,8 @@ struct Ends<'a> {
     act: Act,
     shared: Option<&'a Shared>,
     to: Slot,
+    /// Is what comes out pushed to the other ranks?
+    pushes: bool,
 }
 
 fn second_half(l: &mut Lower<'_>, op: usize, used: usize, ends: Ends<'_>) -> Result<()> {
@@ -137,7 +141,8 @@ fn second_half(l: &mut Lower<'_>, op: usize, used: usize, ends: Ends<'_>) -> Res
     });
     let (unit, shared) = beside(l, unit, ends.shared);
     args.extend(shared);
-    args.push(ends.to);
+    let (unit, peers) = sum::pushing(unit, l, ends.pushes);
+    args.extend([ends.to, peers]);
     if used > MOST_USED {
         return Err(Error::Plan(format!("a token uses {used} experts, kernels have room for {MOST_USED}")));
     }
@@ -145,7 +150,8 @@ fn second_half(l: &mut Lower<'_>, op: usize, used: usize, ends: Ends<'_>) -> Res
     let (outs, threads) = (down.rows.len(), 32 * teams * used);
     let all = outs * l.tile();
     let (unit, deal) = wave::deal(unit, all, [threads, l.choices.multiprocessors, 1], |most| {
-        let own = wave::own(outs, 1, all.div_ceil(most), teams);
+        let least = teams.next_multiple_of(sum::sets(l, ends.pushes));
+        let own = wave::own(outs, 1, all.div_ceil(most), least);
         Deal { blocks: l.tile() * outs.div_ceil(own), largest: own, what: own }
     });
     let unit =

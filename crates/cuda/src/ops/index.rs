@@ -49,7 +49,6 @@ fn select(l: &mut Lower<'_>, keep: usize, [scores, bins]: [Slot; 2], to: Slot) {
     let [marks, keys, places, counts] =
         [(1, rows * table * BLOCK / 8), (2, listed), (3, listed), (4, rows * 8)]
             .map(|(n, bytes)| l.program.scratch(Scratch::Chosen(n), bytes));
-    let grid =
-        [Axis::Blocks(l.choices.context.div_ceil(PART) as u32), Axis::Blocks(1), Axis::Rows(1)];
+    let grid = [Axis::Blocks(l.choices.context.div_ceil(PART) as u32), Axis::Blocks(1), Axis::Rows(1)];
     l.call(unit, grid, 1024, vec![Slot::Step, scores, bins, marks, keys, places, counts, to]);
 }

@@ -3,6 +3,7 @@
 use shardwright_model::exec::CANDIDATES;
 use shardwright_model::op::Kind;
 
+use super::sum;
 use crate::found::Found;
 use crate::lower::Lower;
 use crate::product::{Form, Input, PARTS, Part, Product};
@@ -21,7 +22,9 @@ pub(crate) fn linear(l: &mut Lower<'_>, biased: &[bool]) {
     let outputs: Vec<usize> = (0..biased.len()).collect();
     for some in outputs.chunks(together) {
         let parts = some.iter().map(|j| part(l, l.at, *j, l.output(*j))).collect();
-        Product::new(parts, Input::Value(input)).launch(l);
+        let mut product = Product::new(parts, Input::Value(input));
+        product.pushes = sum::pushes(l, l.at);
+        product.launch(l);
     }
 }
 

@@ -99,6 +99,13 @@ fn apart(l: &mut Lower<'_>, op: usize, addends: &[Slot]) {
     l.apart("normed", &y);
 }
 
+/// Does this norm receive what is added to the stream, a sum over devices that comes in one leg? One block does that, in shared memory.
+pub(crate) fn receives(l: &Lower<'_>, op: usize) -> bool {
+    let (width, _) = rms_of(l.op_at(op));
+    let here = l.choices.inbox > 0 && l.choices.legs == 1 && width <= RECEIVED;
+    here && l.fused.residuals.contains_key(&op)
+}
+
 /// What a norm divides by.
 struct Moments {
     width: usize,
@@ -139,13 +146,11 @@ fn launch(l: &mut Lower<'_>, op: usize, Moments { width, eps, rms }: Moments) {
     let unit = l.unit("norm").int("WIDTH", width).int("RUNS", whole / width).float("EPS", eps);
     let unit = unit.int("RMS", u8::from(rms)).int("ROUND", u8::from(round));
     let block = threads(width);
-    // a sum over devices is received by one block
-    let mut receives = l.choices.inbox > 0 && !addends.is_empty();
-    if receives && width > RECEIVED {
+    let receives = !addends.is_empty() && receives(l, op);
+    if l.choices.inbox > 0 && !addends.is_empty() && !receives {
         let sum = l.between("sum", width);
         sum::whole(l, &addends[1..], sum.clone(), width);
         addends.splice(1.., [sum]);
-        receives = false;
     }
     if !addends.is_empty() {
         sum::pass(l);

@@ -1,15 +1,16 @@
 //! The sum over ranks that have a device each: every rank pushes what it adds into the others' inboxes (kernels/exchange.cu).
 
 use shardwright_model::exec::Wire;
+use shardwright_model::plan::Place;
 
-use super::pointwise;
+use super::{norm, pointwise};
 use crate::lower::Lower;
 use crate::program::{Axis, Scratch, Slot};
 use crate::unit::Unit;
 
 /// Most blocks of a launch, which must all fit on a device at once, beside whatever else runs there.
 const BLOCKS: usize = 48;
-const BLOCK: u32 = 128;
+pub(crate) const BLOCK: u32 = 128;
 
 /// Elements of a packet.
 pub(crate) fn packet(wire: Wire) -> usize {
@@ -17,6 +18,11 @@ pub(crate) fn packet(wire: Wire) -> usize {
         Wire::F32 => 4,
         Wire::Bf16 => 8,
     }
+}
+
+/// Blocks for so many packets: a thread for each, or for several that it takes in turn.
+pub(crate) fn blocks(packets: usize) -> usize {
+    packets.div_ceil(BLOCK as usize).clamp(1, BLOCKS)
 }
 
 /// The ranks' summands in rank order, to every rank; of one rank, a copy.
@@ -32,14 +38,44 @@ pub(crate) fn sum(l: &mut Lower<'_>) {
 
 /// The sum over devices of this rank's summand, which may be of two values.
 pub(crate) fn whole(l: &mut Lower<'_>, summand: &[Slot], to: Slot, width: usize) {
-    exchange(l, summand, to, width, true);
+    exchange(l, summand, to, width, Some(l.choices.legs));
 }
 
-/// This rank's part of a sum that a norm receives: the inbox, and how it waits.
+/// This rank's part of a sum that a norm receives, which a product may have pushed: the inbox, and how it waits.
 pub(crate) fn push(l: &mut Lower<'_>, summand: &[Slot], width: usize) -> [Slot; 2] {
-    let slot = l.program.exchanges % 2;
-    exchange(l, summand, Slot::None, width, false);
+    let slot = l.pushed.take().unwrap_or_else(|| exchange(l, summand, Slot::None, width, None));
     [Slot::Inbox(slot), Slot::Wait]
+}
+
+/// Are the rows that op `op` makes best pushed by the product that makes them? That is so where a norm behind it receives their sum, and
+/// they are all that a rank adds to it.
+pub(crate) fn pushes(l: &Lower<'_>, op: usize) -> bool {
+    // the sum and what adds it to the stream lie between
+    let (summand, norm) = (l.op_at(op).outputs[0].value, op + 3);
+    let alone = |places: &Vec<Place>| matches!(places[..], [_, place] if place.value == summand);
+    !l.many() && l.fused.residuals.get(&norm).is_some_and(alone) && norm::receives(l, norm)
+}
+
+/// What a product is told that pushes what it makes, or does not.
+pub(crate) fn pushing(unit: Unit, l: &mut Lower<'_>, pushes: bool) -> (Unit, Slot) {
+    let unit = unit.int("PUSH", u8::from(pushes));
+    if !pushes {
+        return (unit, Slot::None);
+    }
+    let slot = next(l);
+    l.pushed = Some(slot);
+    (grouped(unit, l), Slot::Peers(slot))
+}
+
+/// Rows of a product's blocks come in sets of so many if it pushes them, as packets are of one block.
+pub(crate) fn sets(l: &Lower<'_>, pushes: bool) -> usize {
+    if pushes { packet(l.choices.ranks.wire) } else { 1 }
+}
+
+/// The slot of the next exchange.
+fn next(l: &mut Lower<'_>) -> usize {
+    l.program.exchanges += 1;
+    (l.program.exchanges - 1) % 2
 }
 
 /// A step has an even number of exchanges, so that each has the same one of the two slots in every step.
@@ -48,18 +84,16 @@ pub(crate) fn make_even(l: &mut Lower<'_>) {
         let width = packet(l.choices.ranks.wire);
         let bytes = l.rows() * width * 4;
         let nothing = l.program.scratch(Scratch::Nothing, bytes);
-        exchange(l, std::slice::from_ref(&nothing), nothing.clone(), width, true);
+        exchange(l, std::slice::from_ref(&nothing), nothing.clone(), width, Some(1));
     }
 }
 
-fn exchange(l: &mut Lower<'_>, summand: &[Slot], to: Slot, width: usize, receive: bool) {
-    let slot = l.program.exchanges % 2;
-    l.program.exchanges += 1;
+/// The slot of an exchange by a launch of its own, which also receives, in so many legs, or pushes only.
+fn exchange(l: &mut Lower<'_>, summand: &[Slot], to: Slot, width: usize, legs: Option<usize>) -> usize {
+    let slot = next(l);
     let unit = l.unit("exchange").int("WIDTH", width).int("ADDENDS", summand.len());
-    // a thread for each packet of a tile's rows; packets of more rows are taken in turn
-    let packets = l.choices.tile as usize * width / packet(l.choices.ranks.wire);
-    let blocks = packets.div_ceil(BLOCK as usize).clamp(1, BLOCKS);
-    let unit = unit.int("RECEIVE", u8::from(receive)).int("LEGS", 1);
+    let blocks = blocks(l.choices.tile as usize * width / packet(l.choices.ranks.wire));
+    let unit = unit.int("RECEIVE", u8::from(legs.is_some())).int("LEGS", legs.unwrap_or(1));
     let unit = unit.int("BLOCKS", blocks).int("BLOCK", BLOCK);
     let unit = grouped(unit, l);
     let second = summand.get(1).cloned().unwrap_or(Slot::None);
@@ -75,6 +109,7 @@ fn exchange(l: &mut Lower<'_>, summand: &[Slot], to: Slot, width: usize, receive
         number,
     ];
     l.call(unit, [Axis::Blocks(blocks as u32), Axis::Blocks(1), Axis::Blocks(1)], BLOCK, args);
+    slot
 }
 
 /// What stands in the place of a sum over ranks where one rank is run by itself: only its time passes.

@@ -33,6 +33,7 @@ pub(crate) fn exact() -> CudaOptions {
         patience: [Duration::from_secs(60); 2],
         multiprocessors: MULTIPROCESSORS,
         delay: Duration::ZERO,
+        two_legs: vec![],
     }
 }
 

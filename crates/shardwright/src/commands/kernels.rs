@@ -10,7 +10,7 @@ use clap::ArgGroup;
 use shardwright_cuda::jit::{Folders, Jit};
 use shardwright_cuda::nvrtc::Nvrtc;
 use shardwright_cuda::unit::Unit;
-use shardwright_cuda::{CudaOptions, Needs, peers, wave};
+use shardwright_cuda::{CudaOptions, Needs, peers, wave, ways};
 use shardwright_model::arch;
 use shardwright_model::exec::BLOCK;
 use shardwright_model::presets::{Preset, Recipe};
@@ -143,9 +143,15 @@ fn of_model(
             cut += 1;
             for (plan, context) in plans.chunks(1).flat_map(|plan| CONTEXTS.map(|context| (plan, context))) {
                 let size = Size { context, rows: ROWS };
-                let options = opened.cuda_options(&backend, size, context.div_ceil(BLOCK))?;
+                let options = opened.cuda_options(&backend, size, context.div_ceil(BLOCK), false)?;
                 let options = CudaOptions { multiprocessors, ..options };
                 units.extend(Needs::of(plan, &options)?.1);
+                units.extend(ways::units(plan, &options));
+                // which of both it will be is measured where they run
+                let two_legs = ways::tiles(plan, &options);
+                if !two_legs.is_empty() {
+                    units.extend(Needs::of(plan, &CudaOptions { two_legs, ..options })?.1);
+                }
             }
         }
     }

@@ -20,7 +20,7 @@ impl Identity {
             ("program", env!("SHARDWRIGHT_VERSION").to_owned()),
             ("--pipeline-parallel-size", stages.len().to_string()),
             ("--tp", args.tp().to_string()),
-            ("--allreduce-type", format!("{:?}", args.ranks().wire)),
+            ("--allreduce-type", format!("{:?}", args.ranks(false).wire)),
             ("options", format!("{:?}", opened.hyper.options)),
             ("header of the model", digest(|sum| header(reader, sum))),
             ("weights of the model", digest(|sum| samples(reader, sum))),

@@ -93,7 +93,7 @@ fn compute(
     speaker: &Speaker,
 ) -> anyhow::Result<()> {
     let Sizes { rows, blocks, context, activations } = sizes;
-    let (threads, ranks) = (args.threads(), args.ranks());
+    let (threads, ranks) = (args.threads(), args.ranks(false));
     let options = CpuOptions { threads, rows, blocks, context, activations, ranks };
     let mut executor = opened.on_cpu(args, part, options)?;
     let limits = executor.limits();
