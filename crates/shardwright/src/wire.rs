@@ -152,6 +152,14 @@ impl BackendArgs {
         self.tp as usize
     }
 
+    /// The GPUs that are named, or the first, whatever the number of ranks.
+    pub(crate) fn named_gpus(&self) -> anyhow::Result<Vec<usize>> {
+        match &self.device {
+            Device::Cuda(named) if !named.is_empty() => Ok(named.iter().map(|n| *n as usize).collect()),
+            _ => self.gpus(1),
+        }
+    }
+
     /// The GPUs for so many ranks.
     pub(crate) fn gpus(&self, ranks: usize) -> anyhow::Result<Vec<usize>> {
         let named: &[u32] = match &self.device {

@@ -35,6 +35,11 @@ pub(super) struct LocalArgs {
 }
 
 impl LocalArgs {
+    /// The GPUs that are named, each for itself.
+    pub(super) fn cards(&self) -> anyhow::Result<Vec<usize>> {
+        self.backend.named_gpus()
+    }
+
     fn open(&self, model: &ModelArgs, answer: usize) -> anyhow::Result<(Opened, Size)> {
         let opened = self.dummy.open(model)?.map_or_else(|| model.open(), Ok)?;
         let context = self.at() + answer;
