@@ -87,6 +87,11 @@ pub(super) fn planned(args: &LocalArgs, model: &ModelArgs) -> anyhow::Result<Pla
 
 pub(super) fn run(args: &LocalArgs, model: &ModelArgs, how: &How) -> anyhow::Result<()> {
     if args.per_kernel {
+        if args.backend.stages.is_cut() {
+            bail!(
+                "`--per-kernel` looks at a GPU, and pipeline stages run on the CPU: leave out one of the two"
+            );
+        }
         // the card is free again for what it is judged by
         return launches::print(&step(args, model, how)?, &args.backend, how.json);
     }
