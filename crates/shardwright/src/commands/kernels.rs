@@ -5,7 +5,7 @@ use crate::commands::doctor;
 use crate::progress::Progress;
 use crate::table::bytes;
 use crate::wire::{BackendArgs, ModelArgs, Opened, ROWS, Size, WireType};
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::ArgGroup;
 use shardwright_cuda::jit::{Folders, Jit};
 use shardwright_cuda::nvrtc::Nvrtc;
@@ -72,7 +72,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.dry_run {
         return Ok(());
     }
-    writeln!(out, "{}", Nvrtc::find()?)?;
+    let compiler = Nvrtc::find()?;
+    writeln!(out, "{compiler}")?;
+    for name in &args.arch {
+        compiler.knows(name).map_err(|e| anyhow!("{e}; a release ships {}", ARCHITECTURES.join(", ")))?;
+    }
     std::fs::create_dir_all(&args.out).with_context(|| format!("{}", args.out.display()))?;
     for architecture in &args.arch {
         let begun = Instant::now();
