@@ -3,9 +3,10 @@
 use super::How;
 use super::dummy::DummyArgs;
 use super::launches::{self, Step};
+use crate::gpu::Loaded;
 use crate::progress::Progress;
 use crate::table::Table;
-use crate::wire::{BackendArgs, ModelArgs, Opened, Size};
+use crate::wire::{BackendArgs, ModelArgs, Opened, Size, Started};
 use anyhow::bail;
 use shardwright_model::arch;
 use shardwright_model::cost;
@@ -98,7 +99,7 @@ pub(super) fn run(args: &LocalArgs, model: &ModelArgs, how: &How) -> anyhow::Res
     let (depth, prompt, answer) = (args.dummy.depth as usize, args.prompt as usize, how.predict as usize);
     let (opened, size) = args.open(model, answer)?;
     let (ids, rows) = (args.ids(&opened), size.rows);
-    let mut executor = opened.executor(&args.backend.fast(), size)?;
+    let Started { mut executor, loaded } = opened.started(&args.backend.fast(), size, size.context)?;
     let mut progress = Progress::new("rounds", how.repetitions as usize + 1);
     let mut rates = [vec![], vec![]];
     for round in 0..=how.repetitions {
@@ -113,10 +114,14 @@ pub(super) fn run(args: &LocalArgs, model: &ModelArgs, how: &How) -> anyhow::Res
     }
     drop(progress);
     let names = [format!("prompt of {prompt}"), format!("{answer} tokens after it")];
-    print(how.json, names.into_iter().zip(rates))
+    print(how.json, names.into_iter().zip(rates), loaded)
 }
 
-fn print(as_json: bool, results: impl Iterator<Item = (String, Vec<f64>)>) -> anyhow::Result<()> {
+fn print(
+    as_json: bool,
+    results: impl Iterator<Item = (String, Vec<f64>)>,
+    loaded: Option<Loaded>,
+) -> anyhow::Result<()> {
     let mut table = Table::new(1, ["", "tok/s", "least", "most"]);
     let mut json = Vec::new();
     for (name, mut rates) in results {
@@ -127,9 +132,19 @@ fn print(as_json: bool, results: impl Iterator<Item = (String, Vec<f64>)>) -> an
     }
     let mut out = std::io::stdout();
     if as_json {
-        return Ok(writeln!(out, "{}", super::report(None, json))?);
+        let mut report = super::report(None, json);
+        // a CPU reads the weights where the file is mapped
+        report["load"] = loaded.map_or(
+            serde_json::Value::Null,
+            |l| serde_json::json!({ "bytes": l.bytes, "seconds": l.seconds, "bytes_s": l.rate() }),
+        );
+        return Ok(writeln!(out, "{report}")?);
     }
-    Ok(write!(out, "{table}")?)
+    write!(out, "{table}")?;
+    if let Some(loaded) = loaded {
+        writeln!(out, "{loaded}")?;
+    }
+    Ok(())
 }
 
 /// Ids without a pattern.
