@@ -7,6 +7,7 @@ use shardwright_model::op::Description;
 use shardwright_model::plan::{RankPlan, legal_ranks, plan};
 use shardwright_model::{arch, cost, dump};
 use shardwright_text::tokenizer::Tokenizer;
+use std::collections::{HashMap, HashSet};
 
 use crate::gguf::{check, look_up};
 use crate::{Input, one_line};
@@ -41,7 +42,8 @@ pub fn model(data: &[u8]) {
 
 fn understand(header: &Header, options: Options, invented: Option<QuantType>, ranks: usize) {
     let listed: Vec<TensorInfo> = header.tensors.iter().map(info).collect();
-    let has = |name: &str| Some(listed.iter().any(|t| t.name == name));
+    let names: HashSet<&str> = listed.iter().map(|t| t.name.as_str()).collect();
+    let has = |name: &str| Some(names.contains(name));
     let any = |_: &str| None;
     let source = Source { meta: &header.meta, has: if invented.is_some() { &any } else { &has }, options };
     let hyper = match arch::read(&source) {
@@ -60,7 +62,8 @@ fn understand(header: &Header, options: Options, invented: Option<QuantType>, ra
     if tensors.iter().try_fold(0u64, |sum, t| sum.checked_add(t.bytes)).is_none_or(|sum| sum > GREATEST) {
         return;
     }
-    let find = |name: &str| tensors.iter().find(|t| t.name == name);
+    let by_name: HashMap<&str, &TensorInfo> = tensors.iter().map(|t| (t.name.as_str(), t)).collect();
+    let find = |name: &str| by_name.get(name).copied();
     for d in [Some(&trunk), draft.as_ref()].into_iter().flatten() {
         dump::description(d);
         match plan(d, &find, ranks) {

@@ -6,7 +6,7 @@ mod common;
 use common::*;
 use shardwright_cpu::{Activations, CpuExecutor, CpuOptions};
 use shardwright_gguf::Reader;
-use shardwright_model::exec::{Executor, Probe, Ranks, Seen, Want, Wire};
+use shardwright_model::exec::{Executor, Ranks, Want, Wire};
 use shardwright_model::hyper::Options;
 use shardwright_model::plan::{RankPlan, plan};
 use std::sync::Arc;
@@ -25,13 +25,8 @@ fn check_ranks(name: &str, setup: Setup) {
             assert!(off <= limit(name), "{name} over {n} p{p} position {at}: {off}");
             assert_eq!(taps.row("logits", at), got[at], "what a probe sees is what is answered");
         }
-        let prompt = ids.len() - gold.all(&format!("p{p}_greedy_margin")).len();
-        assert_eq!(
-            greedy(&mut exec, &ids[..prompt], ids.len() - prompt),
-            ids[prompt..],
-            "{name} over {n} p{p}"
-        );
     }
+    check_greedy(&gold, &mut exec, &format!("{name} over {n}"));
 }
 
 #[test]
@@ -60,45 +55,13 @@ fn a_wire_of_bf16_gives_answers_of_its_class() {
             let what = format!("{name} over {ranks}");
             let median = check_class(&name, &gold, &mut exec, gold.prompts(), "bf16");
             assert!(median > limit(&name), "{what}: nothing was rounded");
-            for p in 0..gold.prompts() {
-                let (ids, margins) = (gold.ids(p), gold.all(&format!("p{p}_greedy_margin")));
-                let slack = 2.0 * tolerance(&name, "bf16", "p50_row_max");
-                let bound = margins.iter().position(|m| *m < slack).unwrap_or(margins.len());
-                let prompt = ids.len() - margins.len();
-                let found = greedy(&mut exec, &ids[..prompt], bound);
-                if found == ids[prompt..][..bound] {
-                    continue;
-                }
-                // a choice between two that are as good moves a row by any amount: there must have been one
-                let mut plain = open(&files(&name)[0], over(ranks));
-                let read = &ids[..prompt + bound];
-                let parted = choices(&mut exec, read) != choices(&mut plain, read);
-                println!("{what} p{p}: other tokens, other choices: {parted}");
-                assert!(parted, "{what} p{p}: {found:?}");
-                others += 1;
-            }
+            let plain = || open(&files(&name)[0], over(ranks));
+            others += check_bound_greedy(&name, &gold, &mut exec, plain, &what);
         }
     }
     println!("{others} of {all} continuations have other tokens where another choice was made");
     // one prompt of glm4moe-f32, over 3 and over 4 ranks
     assert!(others <= 2, "choices are rare");
-}
-
-/// The experts and positions that were chosen for some tokens.
-fn choices(exec: &mut CpuExecutor, ids: &[u32]) -> Vec<Vec<f32>> {
-    struct Choices(Vec<Vec<f32>>);
-    impl Probe for Choices {
-        fn see(&mut self, v: &Seen<'_>) {
-            match v.op {
-                "Index" => self.0.push(v.data.to_vec()),
-                "Route" => self.0.extend(v.data.chunks(v.width).map(|row| row[..v.width / 2].to_vec())),
-                _ => {}
-            }
-        }
-    }
-    let mut seen = Choices(vec![]);
-    exec.step_probed(&step_of(&[(ids, 0, &TABLE)], Want::Nothing), Some(&mut seen)).unwrap();
-    seen.0
 }
 
 #[test]

@@ -25,18 +25,31 @@ const READERS: u32 = 4;
 const READING: u32 = 512;
 const ROUND: usize = 64;
 
-/// Bytes a second that a kernel reads which does nothing else, of so many bytes or somewhat less.
+/// Most rounds, a power of two as all of them are, so that a release can ship these kernels for any card and size.
+const MOST_ROUNDS: usize = 512;
+
+/// The kernels of [`reading`], and of all that stamps the time between launches.
+pub fn units() -> impl Iterator<Item = Unit> {
+    let rounds = (0..=MOST_ROUNDS.ilog2()).map(|n| reader(1 << n));
+    rounds.chain([Stamped::unit()])
+}
+
+fn reader(rounds: usize) -> Unit {
+    Unit::new("read").int("ROUNDS", rounds)
+}
+
+/// Bytes a second that a kernel reads which does nothing else, of so many bytes or up to half as many.
 ///
 /// # Errors
 /// If the device has too little memory or is broken, or if that is too little to be read by all its multiprocessors.
 pub fn reading(device: &mut dyn Device, bytes: usize) -> Result<f64> {
     let blocks = READERS * device.multiprocessors();
     let threads = (blocks * READING) as usize;
-    let rounds = bytes / (threads * ROUND);
-    if rounds == 0 {
+    let most = (bytes / (threads * ROUND)).min(MOST_ROUNDS);
+    let Some(rounds) = most.checked_ilog2().map(|n| 1 << n) else {
         return Err(Error::Plan(format!("{bytes} bytes to be read by {threads} threads")));
-    }
-    let kernel = device.load(&[Unit::new("read").int("ROUNDS", rounds)])?[0];
+    };
+    let kernel = device.load(&[reader(rounds)])?[0];
     let args = vec![device.alloc(rounds * threads * ROUND)?, device.alloc(threads * 4)?];
     // zeros would cost less power, and with it the clock could be higher
     device.repeat(args[0], &noise(), rounds * threads * ROUND)?;

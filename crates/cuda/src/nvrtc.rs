@@ -116,6 +116,27 @@ impl Nvrtc {
         }
     }
 
+    /// Is this the name of machine code that it makes?
+    ///
+    /// # Errors
+    /// If it is not, with all that are.
+    pub fn knows(&self, architecture: &str) -> Result<()> {
+        let names = self.architectures.iter().map(|a| own_architecture((a / 10, a % 10)));
+        let names: Vec<String> = names.collect();
+        // code for one GPU alone (`a`) can be had as code for all that follow, or for a family (`f`)
+        let other = |name: &String| {
+            name.strip_suffix('a')
+                .is_some_and(|n| architecture.strip_suffix('f').unwrap_or(architecture) == n)
+        };
+        match names.iter().any(|name| name == architecture || other(name)) {
+            true => Ok(()),
+            false => Err(Error::Compiler(format!(
+                "`{architecture}` is no architecture that {self} compiles for: it knows {}",
+                names.join(", ")
+            ))),
+        }
+    }
+
     /// Compiles a kernel, to be entered at `run`. `architecture` is one that [`Nvrtc::architecture`] gives, or another that
     /// the compiler knows.
     ///

@@ -22,8 +22,13 @@ pub(crate) struct Times {
 }
 
 impl Stamped {
+    /// Its kernel.
+    pub(crate) fn unit() -> Unit {
+        Unit::new("stamp")
+    }
+
     pub(crate) fn new(device: &mut dyn Device, groups: &[&[Launch]]) -> Result<Stamped> {
-        let kernel = device.load(&[Unit::new("stamp")])?[0];
+        let kernel = device.load(&[Stamped::unit()])?[0];
         let at = device.alloc(8 * (groups.len() + 2))?;
         let stamp =
             |n: usize| Launch { kernel, grid: [1, 1, 1], block: 1, shared: 0, args: vec![at + 8 * n as u64] };

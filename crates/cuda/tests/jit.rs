@@ -58,6 +58,16 @@ fn code_is_that_of_the_architecture() {
     assert_eq!(nvrtc.architecture((9, 9)).unwrap(), "sm_90");
     let why = nvrtc.architecture((3, 5)).unwrap_err().to_string();
     assert!(why.contains("NVRTC") && why.contains("3.5"), "{why}");
+    for name in ["sm_80", "sm_90", "sm_90a", "sm_120a", "sm_120f"] {
+        nvrtc.knows(name).unwrap();
+    }
+    for name in ["sm_999", "sm_80a", "sm_90b", "sm_9", "90a", ""] {
+        let why = nvrtc.knows(name).unwrap_err().to_string();
+        assert!(
+            why.contains(&format!("`{name}`")) && why.contains("sm_90a, ") && why.contains("NVRTC"),
+            "{why}"
+        );
+    }
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! What a rank holds: weights, cache and values, against the memory of a card.
 
 use crate::cost::Component;
-use crate::op::{Description, Kind};
-use crate::plan::{self, Find, LocalWeight, RankPlan};
+use crate::op::{Cut, Description, Kind};
+use crate::plan::{self, Cuts, Find, LocalWeight, RankPlan};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 
@@ -118,6 +118,9 @@ pub fn balance(d: &Description, plans: &[RankPlan]) -> Balance {
 
 /// The fewest ranks of `memory` bytes each that a model fits on; none if more than anybody has would not do.
 ///
+/// With their number what each holds falls, but for what a cut adds (two ranks may hold the same KV head), so numbers are tried in
+/// turn. No plan is made where weights alone take too much, and of a number none after the first rank that lacks room.
+///
 /// # Errors
 /// If the model cannot be planned at all.
 pub fn fewest_ranks(
@@ -127,15 +130,39 @@ pub fn fewest_ranks(
     demand: &Demand,
     memory: u64,
 ) -> Result<Option<usize>> {
-    let one = plan::plan(trunk, find, 1)?;
-    let least = Held::of(&one[0], None, demand.element).weights().div_ceil(memory.max(1));
-    for ranks in plan::legal_ranks(trunk, find)?.into_iter().filter(|n| *n as u64 >= least) {
-        let fits = held(trunk, draft, find, ranks, demand.element)?.iter().all(|h| h.total(demand) <= memory);
+    let cuts = Cuts::new(trunk, find)?;
+    let draft = draft.map(|d| Cuts::new(d, find)).transpose()?;
+    let [whole, dealt] = cuts.over(1)?.next().map_or([0; 2], |one| whole_and_dealt(trunk, &one));
+    let may = |n: &usize| whole.saturating_add(dealt.div_ceil(*n as u64)) <= memory;
+    for ranks in cuts.legal().filter(may) {
+        let mut drafts = draft.as_ref().map(|cuts| cuts.over(ranks)).transpose()?;
+        let fits = cuts.over(ranks)?.all(|plan| {
+            let draft = drafts.as_mut().and_then(Iterator::next);
+            Held::of(&plan, draft.as_ref(), demand.element).total(demand) <= memory
+        });
         if fits {
             return Ok(Some(ranks));
         }
     }
     Ok(None)
+}
+
+/// Bytes of weights that each of any number of ranks holds, and of those that they share out, by the plan of a single one.
+fn whole_and_dealt(d: &Description, one: &RankPlan) -> [u64; 2] {
+    let mut whole: BTreeMap<&str, u64> = BTreeMap::new();
+    for (op, local) in d.ops.iter().zip(&one.ops) {
+        // a summand's bias is with one rank only
+        let count = if let Kind::Linear { .. } = op.kind { op.outputs.len() } else { op.weights.len() };
+        for (w, local) in op.weights.iter().zip(&local.weights).take(count) {
+            if w.cut == Cut::Whole {
+                let bytes = whole.entry(&w.name).or_default();
+                *bytes = local.bytes().max(*bytes);
+            }
+        }
+    }
+    let whole = whole.values().sum();
+    let all: u64 = once(one.ops.iter().flat_map(parts).collect()).iter().map(|(_, bytes)| bytes).sum();
+    [whole, all.saturating_sub(whole)]
 }
 
 /// What each of `ranks` ranks holds.

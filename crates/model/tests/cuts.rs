@@ -6,7 +6,7 @@ mod util;
 
 use proptest::prelude::*;
 use shardwright_gguf::QuantType;
-use shardwright_model::budget::{self, Demand};
+use shardwright_model::budget;
 use shardwright_model::op::*;
 use shardwright_model::plan::{LocalWeight, RankPlan, legal_ranks, plan};
 use shardwright_model::{arch, presets};
@@ -290,24 +290,4 @@ fn the_bias_of_a_summand_is_added_by_one_rank() {
         (op.weights.len(), op.kind == Kind::Linear { biased: vec![true] })
     };
     assert_eq!(plans.iter().map(of).collect::<Vec<_>>(), [(2, true), (1, false)]);
-}
-
-#[test]
-fn a_model_that_does_not_fit_names_the_cards_or_the_quant_that_would() {
-    let h = header("glm-5.2", &[], "ud-q4_k_xl");
-    let (d, draft) = (arch::describe(&h.hyper), arch::draft(&h.hyper));
-    let demand = Demand { context: 32_768, rows: 64, element: 2 };
-    let memory = budget::find_card("rtx pro 6000").unwrap().memory;
-    let fewest =
-        |memory| budget::fewest_ranks(&d, draft.as_ref(), &|n| h.tensor(n), &demand, memory).unwrap();
-    // over 5 to 7 ranks, some hold two of the eight blocks of an expert: as much as over 4
-    assert_eq!(fewest(memory), Some(8));
-    assert_eq!(fewest(budget::find_card("H200").unwrap().memory), Some(4));
-    assert_eq!(fewest(1 << 20), None);
-    let bits = h.bytes() as f64 * 8.0 / h.params() as f64;
-    let at4 = budget::held(&d, draft.as_ref(), &|n| h.tensor(n), 4, 2).unwrap();
-    let room = memory - at4[0].working(&demand).iter().sum::<u64>();
-    assert_eq!(budget::quant_that_fits(at4[0].weights(), bits, room).unwrap().0, "UD-Q2_K_XL");
-    assert_eq!(budget::quant_that_fits(at4[0].weights(), bits, 1 << 30), None);
-    assert!(budget::find_card("RTX 1").unwrap_err().to_string().contains("RTX PRO 6000"));
 }

@@ -15,6 +15,7 @@ use shardwright_gguf::Reader;
 use shardwright_model::exec::Executor;
 use shardwright_model::op::Description;
 use shardwright_model::plan::RankPlan;
+use std::fmt::{self, Display, Formatter};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -98,8 +99,10 @@ pub(crate) fn executor(
     let places: Vec<(String, usize)> =
         gpus.iter().map(|g| (g.info().place.clone(), g.info().index)).collect();
     let gpus = gpus.into_iter().map(|gpu| Box::new(gpu) as Box<dyn Device>).collect();
-    let executor = CudaExecutor::new(gpus, file, trunk, None, &options, &mut watch)?;
-    Ok(OnGpus { executor, places })
+    let executor = CudaExecutor::new(gpus, file, trunk, None, options, &mut watch)?;
+    let loaded = loading.finish();
+    log::info!("{loaded}");
+    Ok(OnGpus { executor, places, loaded })
 }
 
 /// Multiprocessors that launches may be dealt for on these GPUs: those of the smallest, and those for which kernels are shipped.
@@ -135,6 +138,29 @@ fn dealt<T>(
 pub(crate) struct OnGpus {
     pub(crate) executor: CudaExecutor,
     places: Vec<(String, usize)>,
+    pub(crate) loaded: Loaded,
+}
+
+/// Weights that were brought to GPUs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Loaded {
+    pub(crate) bytes: u64,
+    /// From the first to the last of them; kernels are there before, and steps are recorded after.
+    pub(crate) seconds: f64,
+}
+
+impl Loaded {
+    /// Bytes a second.
+    pub(crate) fn rate(&self) -> f64 {
+        self.bytes as f64 / self.seconds.max(1e-9)
+    }
+}
+
+impl Display for Loaded {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let [all, rate] = [self.bytes, self.rate() as u64].map(bytes);
+        write!(f, "loaded: {all} in {:.1} s, {rate} a second", self.seconds)
+    }
 }
 
 impl OnGpus {
@@ -162,6 +188,8 @@ struct Loading {
     all: u64,
     done: u64,
     begun: Instant,
+    /// When bytes came last.
+    last: Instant,
     /// When a line was told last.
     told: Instant,
 }
@@ -172,12 +200,20 @@ const LINE: Duration = Duration::from_secs(4);
 impl Loading {
     fn new(all: u64) -> Loading {
         let now = Instant::now();
-        Loading { bar: Progress::new("loading (MB)", megabytes(all)), all, done: 0, begun: now, told: now }
+        Loading {
+            bar: Progress::new("loading (MB)", megabytes(all)),
+            all,
+            done: 0,
+            begun: now,
+            last: now,
+            told: now,
+        }
     }
 
     /// So many bytes have come; a line, if it is time for one.
     fn add(&mut self, come: u64, now: Instant) -> Option<String> {
         self.done += come;
+        self.last = now;
         self.bar.at(megabytes(self.done));
         if now.duration_since(self.told) < LINE {
             return None;
@@ -185,6 +221,11 @@ impl Loading {
         self.told = now;
         let rate = self.done as f64 / now.duration_since(self.begun).as_secs_f64();
         Some(format!("loading: {} of {}, {} a second", bytes(self.done), bytes(self.all), bytes(rate as u64)))
+    }
+
+    /// The bar goes.
+    fn finish(self) -> Loaded {
+        Loaded { bytes: self.done, seconds: self.last.duration_since(self.begun).as_secs_f64() }
     }
 }
 
@@ -311,6 +352,9 @@ mod tests {
         assert!(lines[0].is_none() && lines[2].is_none(), "{lines:?}");
         assert_eq!(lines[1].as_deref(), Some("loading: 4.00 GB of 10.0 GB, 1.00 GB a second"));
         assert_eq!(lines[3].as_deref(), Some("loading: 8.00 GB of 10.0 GB, 1.00 GB a second"));
+        let loaded = loading.finish();
+        assert_eq!(loaded, Loaded { bytes: 8_000_000_000, seconds: 8.0 });
+        assert_eq!(loaded.to_string(), "loaded: 8.00 GB in 8.0 s, 1.00 GB a second");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Opens a file, picks a backend, makes an executor.
 
 use crate::device::{Device, Slice};
-use crate::gpu::{self, OnGpus};
+use crate::gpu::{self, Loaded, OnGpus};
 use crate::hub;
 use crate::memory::Needs;
 use crate::overrides::Override;
@@ -159,6 +159,14 @@ impl BackendArgs {
         self.tp as usize
     }
 
+    /// The GPUs that are named, or the first, whatever the number of ranks.
+    pub(crate) fn named_gpus(&self) -> anyhow::Result<Vec<usize>> {
+        match &self.device {
+            Device::Cuda(named) if !named.is_empty() => Ok(named.iter().map(|n| *n as usize).collect()),
+            _ => self.gpus(1),
+        }
+    }
+
     /// The GPUs for so many ranks.
     pub(crate) fn gpus(&self, ranks: usize) -> anyhow::Result<Vec<usize>> {
         let named: &[u32] = match &self.device {
@@ -267,6 +275,12 @@ pub(crate) struct Opened {
     alone: Option<Slice>,
     /// What passes there in place of each sum over ranks.
     delay: Duration,
+}
+
+/// What runs a model's steps, and what was brought to GPUs for it.
+pub(crate) struct Started {
+    pub(crate) executor: Box<dyn Executor>,
+    pub(crate) loaded: Option<Loaded>,
 }
 
 /// Rows of a step of `run` and `serve`, unless told otherwise: few enough that Ctrl-C is heard soon.
@@ -457,6 +471,11 @@ impl Opened {
         size: Size,
         tokens: usize,
     ) -> anyhow::Result<Box<dyn Executor>> {
+        Ok(self.started(args, size, tokens)?.executor)
+    }
+
+    /// The same, with what was loaded.
+    pub(crate) fn started(&self, args: &BackendArgs, size: Size, tokens: usize) -> anyhow::Result<Started> {
         let blocks = tokens.div_ceil(BLOCK);
         let options = CpuOptions {
             threads: args.threads(),
@@ -472,23 +491,26 @@ impl Opened {
                     "pipeline stages run on the CPU; leave out `--device`, or cut the model over ranks with `--tp`"
                 );
             }
-            return stages::lead(self, args, options, &place);
+            return Ok(Started { executor: stages::lead(self, args, options, &place)?, loaded: None });
         }
+        let on_gpus = || -> anyhow::Result<Started> {
+            let on = self.on_gpus(args, size, tokens)?;
+            let loaded = Some(on.loaded);
+            Ok(Started { executor: on.guarded()?, loaded })
+        };
         match &args.device {
-            Device::Cuda(_) => return self.on_gpus(args, size, tokens)?.guarded(),
+            Device::Cuda(_) => return on_gpus(),
             // what measures runs where it is exact in every bit
-            Device::Auto if args.activations.is_some() && gpu::found() => {
-                match self.on_gpus(args, size, tokens).and_then(OnGpus::guarded) {
-                    Ok(executor) => return Ok(executor),
-                    Err(e) => log::warn!("the GPU is not used: {e:#}"),
-                }
-            }
+            Device::Auto if args.activations.is_some() && gpu::found() => match on_gpus() {
+                Ok(started) => return Ok(started),
+                Err(e) => log::warn!("the GPU is not used: {e:#}"),
+            },
             Device::Auto | Device::Cpu => {}
         }
         if self.dummy {
             bail!("a dummy model's weights are made up on a GPU; add `--device cuda`");
         }
-        self.on_cpu(args, &arch::describe(&self.hyper), options)
+        Ok(Started { executor: self.on_cpu(args, &arch::describe(&self.hyper), options)?, loaded: None })
     }
 
     /// The same on GPUs: those that were named, or that are there.

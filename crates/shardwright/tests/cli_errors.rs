@@ -3,7 +3,7 @@
 
 mod util;
 
-use util::{fails, model, run, scratch};
+use util::{fails, model, run, scratch, told};
 
 /// The call fails with this status, and its one line of error says all of `expected`.
 fn check(args: &[&str], code: i32, expected: &[&str]) {
@@ -211,7 +211,16 @@ fn c6_without_a_gpu_there_is_still_everything_else() {
     check(&["kernels", "--out", out, "--preset", "no-such-model"], 1, &["no-such-model", "glm-5"]);
     check(&["kernels", "--out", out], 2, &["--preset"]);
     check(&["kernels", &llama, "--out", out, "--tp", "7"], 1, &["none of these numbers of ranks"]);
+    let left_out = told(&["kernels", &llama, "--out", out, "--tp", "1,7", "--dry-run"]);
+    assert_eq!(left_out.matches("no kernels for 7 ranks").count(), 1, "{left_out}");
+    check(&["bench", "--kernels", "--device", "cpu"], 1, &["only a GPU"]);
+    check(
+        &["bench", &llama, "--per-kernel", "--pipeline-parallel-size", "2", "--device", "cuda"],
+        1,
+        &["`--per-kernel`", "stages"],
+    );
     if shardwright_cuda::driver::Gpu::list().is_err() {
+        check(&["bench", "--kernels", "--device", "cuda:0,1"], 1, &["no NVIDIA GPU can be used"]);
         check(
             &["generate", &llama, "--ids", &ids, "-n", "2", "--device", "cuda"],
             1,

@@ -21,8 +21,10 @@ use std::time::Duration;
 /// Longest of the documents below, in cache blocks.
 const BLOCKS: usize = 16;
 
+/// A file of the demo's folder; where the tests are not run where they were built, that is below the working folder.
 fn demo(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo").join(name)
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo").join(name);
+    if built.exists() { built } else { Path::new("demo").join(name) }
 }
 
 fn plans(reader: &Reader, options: Options, ranks: usize) -> (Description, Vec<RankPlan>) {
@@ -57,7 +59,13 @@ fn wired(
 }
 
 /// None, and a line that says so, where there is no GPU; an error if `SHARDWRIGHT_REQUIRE_GPU` is set.
-fn on_gpu(reader: &Arc<Reader>, options: Options, ranks: usize, fast: bool) -> Option<CudaExecutor> {
+fn on_gpu(
+    reader: &Arc<Reader>,
+    options: Options,
+    ranks: usize,
+    fast: bool,
+    wire: Wire,
+) -> Option<CudaExecutor> {
     let jit = Jit::new(Nvrtc::find, Folders::find(), |_, _| {});
     let gpu = Gpu::list().and_then(|_| Gpu::open(0, Arc::new(jit)));
     let gpu = match gpu {
@@ -78,7 +86,7 @@ fn on_gpu(reader: &Arc<Reader>, options: Options, ranks: usize, fast: bool) -> O
         tiles: vec![8],
         dummy: false,
         recorded: vec![],
-        ranks: Ranks::default(),
+        ranks: Ranks { wire, check: true },
         narrow: CudaOptions::NARROW,
         alone: false,
         patience: CudaOptions::PATIENCE,
@@ -89,21 +97,26 @@ fn on_gpu(reader: &Arc<Reader>, options: Options, ranks: usize, fast: bool) -> O
     Some(CudaExecutor::new(vec![Box::new(gpu)], reader, (&trunk, plans), None, &size, &mut |_| {}).unwrap())
 }
 
+/// Logits of at most 128 tokens from a position on.
+fn rows(exec: &mut dyn Executor, tokens: &[u32], start: u32) -> Vec<Vec<f32>> {
+    let n = tokens.len();
+    let batch = StepBatch {
+        tokens: tokens.to_vec(),
+        positions: (start..start + n as u32).collect(),
+        sequences: vec![0; n],
+        tables: vec![(0..BLOCKS as u32).collect()],
+        wants: vec![Want::Logits; n],
+        ..StepBatch::default()
+    };
+    let logits = |row| if let RowOutput::Logits(l) = row { l } else { panic!("{row:?} instead of logits") };
+    exec.step(&batch).unwrap().rows.into_iter().map(logits).collect()
+}
+
 /// Negative log-likelihood of each token after the first, in nats.
 fn losses(exec: &mut dyn Executor, ids: &[u32]) -> Vec<f64> {
     let mut out = vec![];
     for (start, tokens) in (0..).step_by(128).zip(ids.chunks(128)) {
-        let n = tokens.len();
-        let batch = StepBatch {
-            tokens: tokens.to_vec(),
-            positions: (start..start + n as u32).collect(),
-            sequences: vec![0; n],
-            tables: vec![(0..BLOCKS as u32).collect()],
-            wants: vec![Want::Logits; n],
-            ..StepBatch::default()
-        };
-        for (row, at) in exec.step(&batch).unwrap().rows.into_iter().zip(start as usize..) {
-            let RowOutput::Logits(logits) = row else { panic!("logits were asked for") };
+        for (logits, at) in rows(exec, tokens, start).into_iter().zip(start as usize..) {
             if let Some(next) = ids.get(at + 1) {
                 let sum: f64 = logits.iter().map(|x| f64::from(*x).exp()).sum();
                 out.push(sum.ln() - f64::from(logits[*next as usize]));
@@ -131,8 +144,8 @@ fn perplexity(exec: &mut dyn Executor, documents: &[Vec<u32>]) -> (f64, usize) {
     ((all.iter().sum::<f64>() / all.len() as f64).exp(), all.len())
 }
 
-/// The likeliest tokens after a prompt.
-fn greedy(exec: &mut dyn Executor, prompt: &[u32], count: usize) -> Vec<u32> {
+/// The likeliest tokens after a prompt, and how far each is ahead of the next.
+fn greedy(exec: &mut dyn Executor, prompt: &[u32], count: usize) -> Vec<(u32, f32)> {
     let (mut ids, mut out) = (prompt.to_vec(), vec![]);
     for _ in 0..count {
         let first = if out.is_empty() { 0 } else { ids.len() - 1 };
@@ -147,11 +160,49 @@ fn greedy(exec: &mut dyn Executor, prompt: &[u32], count: usize) -> Vec<u32> {
             ..StepBatch::default()
         };
         let answer = exec.step(&batch).unwrap().rows.pop();
-        let Some(RowOutput::Candidates { ids: best, .. }) = answer else { panic!("{answer:?}") };
-        out.push(best[0]);
+        let Some(RowOutput::Candidates { ids: best, logits, .. }) = answer else { panic!("{answer:?}") };
+        out.push((best[0], logits[0] - logits[1]));
         ids.push(best[0]);
     }
     out
+}
+
+/// Beginnings of documents, shorter and longer than the 64 positions that are kept.
+fn prompts(reader: &Reader) -> Vec<Vec<u32>> {
+    let some = documents(reader).into_iter().step_by(8).zip([40, 90, 60]);
+    some.map(|(ids, count)| ids[..count.min(ids.len())].to_vec()).collect()
+}
+
+/// What one rank on the CPU says after each.
+fn said_alone(reader: &Arc<Reader>) -> Vec<Vec<(u32, f32)>> {
+    let mut alone = executor(reader, Options::default(), 1, Activations::F32);
+    prompts(reader).iter().map(|prompt| greedy(&mut alone, prompt, 64)).collect()
+}
+
+/// Twice what a wire of bf16 moves logits by: in nine rows of ten no logit by more than 0.05. A token that is less far ahead it may
+/// choose otherwise.
+const LEAD: f32 = 0.1;
+
+/// With summands of f32 the same is said. With those of bf16 each token that is far enough ahead is chosen again, after the same text.
+fn check_said(exec: &mut dyn Executor, wire: Wire, reader: &Reader, alone: &[Vec<(u32, f32)>], what: &str) {
+    for (prompt, said) in prompts(reader).iter().zip(alone) {
+        let tokens: Vec<u32> = said.iter().map(|(id, _)| *id).collect();
+        if wire == Wire::F32 {
+            let found: Vec<u32> = greedy(exec, prompt, tokens.len()).into_iter().map(|(id, _)| id).collect();
+            assert_eq!(found, tokens, "{what}");
+            continue;
+        }
+        let ids = [&prompt[..], &tokens].concat();
+        let pieces = (0..).step_by(128).zip(ids.chunks(128));
+        let all: Vec<Vec<f32>> = pieces.flat_map(|(start, tokens)| rows(exec, tokens, start)).collect();
+        let ahead: Vec<usize> = (0..said.len()).filter(|n| said[*n].1 >= LEAD).collect();
+        println!("{what}: {} of {} tokens are far enough ahead", ahead.len(), said.len());
+        for n in ahead {
+            let row = &all[prompt.len() + n - 1];
+            let best = (0..row.len()).fold(0, |best, i| if row[i] > row[best] { i } else { best });
+            assert_eq!(best as u32, tokens[n], "{what}, token {n}");
+        }
+    }
 }
 
 /// The float32 figures of the model card, which another program measured.
@@ -192,13 +243,16 @@ fn ranks_do_not_change_the_perplexity() {
     check_exact(Options::default(), 8, SPARSE);
 }
 
+/// Numbers of ranks, all of which the demo model can be cut over.
+const RANKS: [usize; 5] = [2, 3, 4, 6, 8];
+
 /// What some documents have on one rank, and on more.
 fn on_ranks(wire: Wire) -> (f64, Vec<(usize, f64)>) {
     let reader = Arc::new(Reader::open(&demo("glm-dsa-demo-UD-Q4_K_XL.gguf")).unwrap());
     let some: Vec<Vec<u32>> = documents(&reader).into_iter().step_by(6).collect();
     let on =
         |ranks| perplexity(&mut wired(&reader, Options::default(), ranks, Activations::F32, wire), &some).0;
-    (on(1), [2, 4, 8].map(|ranks| (ranks, on(ranks))).to_vec())
+    (on(1), RANKS.map(|ranks| (ranks, on(ranks))).to_vec())
 }
 
 /// Summands of f32 are added in another order, and that is all: four digits are the same, here five.
@@ -214,16 +268,12 @@ fn any_number_of_ranks_has_the_same_perplexity() {
 #[test]
 fn ranks_do_not_change_what_is_said() {
     let reader = Arc::new(Reader::open(&demo("glm-dsa-demo-UD-Q4_K_XL.gguf")).unwrap());
-    let said = |ranks: usize| -> Vec<Vec<u32>> {
-        let mut exec = executor(&reader, Options::default(), ranks, Activations::F32);
-        // prompts shorter and longer than the 64 positions that are kept
-        let prompts = documents(&reader).into_iter().step_by(8).zip([40, 90, 60]);
-        let ids = |(ids, count): (Vec<u32>, usize)| greedy(&mut exec, &ids[..count.min(ids.len())], 48);
-        prompts.map(ids).collect()
-    };
-    let alone = said(1);
-    for ranks in [2, 4, 8] {
-        assert_eq!(said(ranks), alone, "{ranks} ranks");
+    let alone = said_alone(&reader);
+    for ranks in RANKS {
+        for wire in [Wire::F32, Wire::Bf16] {
+            let mut exec = wired(&reader, Options::default(), ranks, Activations::F32, wire);
+            check_said(&mut exec, wire, &reader, &alone, &format!("{ranks} ranks, {wire:?}"));
+        }
     }
 }
 
@@ -257,7 +307,7 @@ fn gpu_perplexity_is_that_of_another_program() {
     for ((options, ranks, expected), fast) in
         exact.map(|e| (e, false)).into_iter().chain(fast.map(|f| (f, true)))
     {
-        let Some(mut exec) = on_gpu(&reader, options, ranks, fast) else { return };
+        let Some(mut exec) = on_gpu(&reader, options, ranks, fast, Wire::F32) else { return };
         let (found, tokens) = perplexity(&mut exec, &documents(&reader));
         println!(
             "{options:?} on {ranks} ranks, fast {fast}: {found:.6} over {tokens} tokens, elsewhere {expected}"
@@ -265,6 +315,55 @@ fn gpu_perplexity_is_that_of_another_program() {
         // rounding is the CPU's, sums are made in another order: single codes fall on the other side
         let tolerance = if fast { 5e-4 } else { 1e-5 };
         assert!((found / expected - 1.0).abs() < tolerance, "{found} is not {expected}");
+    }
+}
+
+/// Virtual ranks on the card: with summands of f32 the figure itself, with those of bf16 hardly another one.
+#[test]
+fn gpu_any_number_of_ranks_has_the_same_perplexity() {
+    let reader = Arc::new(Reader::open(&demo("glm-dsa-demo-UD-Q4_K_XL.gguf")).unwrap());
+    let documents = documents(&reader);
+    for ranks in RANKS {
+        for (wire, least, most) in [(Wire::F32, 0.0, 1e-5), (Wire::Bf16, 1e-7, 2e-3)] {
+            let Some(mut exec) = on_gpu(&reader, Options::default(), ranks, false, wire) else { return };
+            let found = perplexity(&mut exec, &documents).0;
+            println!("{ranks} ranks, {wire:?}: {found:.6}, elsewhere {SPARSE}");
+            let off = (found / SPARSE - 1.0).abs();
+            assert!(off >= least && off < most, "{ranks} ranks, {wire:?}: {found} is not {SPARSE}");
+        }
+    }
+}
+
+#[test]
+fn gpu_ranks_say_what_the_cpu_says() {
+    let reader = Arc::new(Reader::open(&demo("glm-dsa-demo-UD-Q4_K_XL.gguf")).unwrap());
+    let alone = said_alone(&reader);
+    for ranks in [1].into_iter().chain(RANKS) {
+        for wire in [Wire::F32, Wire::Bf16] {
+            let Some(mut exec) = on_gpu(&reader, Options::default(), ranks, false, wire) else { return };
+            check_said(&mut exec, wire, &reader, &alone, &format!("{ranks} ranks, {wire:?}"));
+        }
+    }
+}
+
+/// Rows whose positions are all kept and whose sums are made in another order: no value is further from the CPU's than `verify` allows.
+#[test]
+fn gpu_ranks_are_those_of_the_cpu() {
+    let reader = Arc::new(Reader::open(&demo("glm-dsa-demo-UD-Q4_K_XL.gguf")).unwrap());
+    for ranks in [1].into_iter().chain(RANKS) {
+        let Some(mut card) = on_gpu(&reader, Options::default(), ranks, false, Wire::F32) else { return };
+        let mut cpu = executor(&reader, Options::default(), ranks, Activations::F32);
+        let mut worst = 0f32;
+        for ids in documents(&reader).iter().step_by(6) {
+            let ids = &ids[..ids.len().min(60)];
+            for (ours, theirs) in rows(&mut card, ids, 0).iter().zip(rows(&mut cpu, ids, 0)) {
+                let size = (theirs.iter().map(|v| v * v).sum::<f32>() / theirs.len() as f32).sqrt();
+                let off = ours.iter().zip(&theirs).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                worst = worst.max(off / size);
+            }
+        }
+        println!("{ranks} ranks: {worst:.2e} of a row's root mean square");
+        assert!(worst < 1e-4, "{ranks} ranks: {worst}");
     }
 }
 

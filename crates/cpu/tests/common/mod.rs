@@ -13,11 +13,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The folder of the goldens: all of them where the environment says so, else those that come with the source.
+/// The folder of the goldens: all of them where the environment says so, else those that come with the source. Where the tests are not run
+/// where they were built, that is below the working folder.
 pub fn data() -> PathBuf {
+    let built = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data");
     match std::env::var_os("SHARDWRIGHT_ORACLE") {
         Some(dir) => dir.into(),
-        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data"),
+        None => Some(built()).filter(|dir| dir.exists()).unwrap_or_else(|| "tests/data".into()),
     }
 }
 
@@ -246,6 +248,61 @@ pub fn greedy(exec: &mut dyn Executor, prompt: &[u32], n: usize) -> Vec<u32> {
         }
     }
     ids.split_off(prompt.len())
+}
+
+/// All greedy tokens after every prompt.
+pub fn check_greedy(gold: &Gold, exec: &mut dyn Executor, what: &str) {
+    for p in 0..gold.prompts() {
+        let ids = gold.ids(p);
+        let prompt = ids.len() - gold.all(&format!("p{p}_greedy_margin")).len();
+        assert_eq!(greedy(exec, &ids[..prompt], ids.len() - prompt), ids[prompt..], "{what} p{p}");
+    }
+}
+
+/// Of an executor that rounds what ranks add to bf16: the greedy tokens up to the first that rounding may choose. A choice between two
+/// experts or positions that are as good moves a row by any amount, so where tokens are others there must have been one: `plain` has made
+/// the other, which does not round. Gives the number of such prompts.
+pub fn check_bound_greedy<E: Executor>(
+    name: &str,
+    gold: &Gold,
+    exec: &mut E,
+    plain: impl Fn() -> E,
+    what: &str,
+) -> usize {
+    let slack = 2.0 * tolerance(name, "bf16", "p50_row_max");
+    let mut others = 0;
+    for p in 0..gold.prompts() {
+        let (ids, margins) = (gold.ids(p), gold.all(&format!("p{p}_greedy_margin")));
+        let bound = margins.iter().position(|m| *m < slack).unwrap_or(margins.len());
+        let prompt = ids.len() - margins.len();
+        let found = greedy(exec, &ids[..prompt], bound);
+        if found == ids[prompt..][..bound] {
+            continue;
+        }
+        let read = &ids[..prompt + bound];
+        let parted = choices(exec, read) != choices(&mut plain(), read);
+        println!("{what} p{p}: other tokens, other choices: {parted}");
+        assert!(parted, "{what} p{p}: {found:?}");
+        others += 1;
+    }
+    others
+}
+
+/// The experts and positions that were chosen for some tokens.
+fn choices(exec: &mut dyn Executor, ids: &[u32]) -> Vec<Vec<f32>> {
+    struct Choices(Vec<Vec<f32>>);
+    impl Probe for Choices {
+        fn see(&mut self, v: &Seen<'_>) {
+            match v.op {
+                "Index" => self.0.push(v.data.to_vec()),
+                "Route" => self.0.extend(v.data.chunks(v.width).map(|row| row[..v.width / 2].to_vec())),
+                _ => {}
+            }
+        }
+    }
+    let mut seen = Choices(vec![]);
+    exec.step_probed(&step_of(&[(ids, 0, &TABLE)], Want::Nothing), Some(&mut seen)).unwrap();
+    seen.0
 }
 
 /// Logits within the limit, and the likeliest token everywhere the same.

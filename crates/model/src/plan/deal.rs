@@ -1,6 +1,6 @@
 //! Deals shared out: which units each rank gets, at the grain that the file's block formats allow.
 
-use super::{Find, Found, check};
+use super::{Cuts, Find, Found};
 use crate::op::*;
 use crate::{Error, Result};
 use std::ops::Range;
@@ -25,19 +25,18 @@ pub struct Shares {
 const MAX_RANKS: usize = 64;
 
 /// What limits a deal: units that a block format glues together, and the weight that has it.
-struct Grain {
+pub(super) struct Grain {
     units: usize,
     cause: Option<String>,
 }
 
 impl Shares {
-    pub(super) fn new(d: &Description, found: &Found<'_>, ranks: usize) -> Result<Shares> {
-        let grains = grains(d, found);
-        let legal = |n: usize| d.deals.iter().zip(&grains).all(|(i, g)| chunks(i, g.units, n).is_some());
+    pub(super) fn new(d: &Description, grains: &[Grain], ranks: usize) -> Result<Shares> {
+        let legal = |n: usize| goes(d, grains, n);
         if ranks == 0 || ranks > MAX_RANKS {
             return Err(refuse(ranks, "there must be 1 to 64 ranks".into(), legal));
         }
-        let all = d.deals.iter().zip(&grains).map(|(i, g)| {
+        let all = d.deals.iter().zip(grains).map(|(i, g)| {
             share(i, g.units, ranks).ok_or_else(|| {
                 let layer = i.layer.map_or(String::new(), |l| format!(" of layer {l}"));
                 let glue = g
@@ -88,13 +87,20 @@ fn refuse(ranks: usize, why: String, legal: impl Fn(usize) -> bool) -> Error {
 /// # Errors
 /// If a tensor is missing or has another shape or an unusable type.
 pub fn legal_ranks(d: &Description, find: Find<'_>) -> Result<Vec<usize>> {
-    let grains = grains(d, &check(d, find)?);
-    let legal = |n: &usize| d.deals.iter().zip(&grains).all(|(i, g)| chunks(i, g.units, *n).is_some());
-    Ok((1..=MAX_RANKS).filter(legal).collect())
+    Ok(Cuts::new(d, find)?.legal().collect())
+}
+
+/// Those of them that each deal's units go around.
+pub(super) fn legal(d: &Description, grains: &[Grain]) -> impl Iterator<Item = usize> {
+    (1..=MAX_RANKS).filter(move |n| goes(d, grains, *n))
+}
+
+fn goes(d: &Description, grains: &[Grain], ranks: usize) -> bool {
+    d.deals.iter().zip(grains).all(|(info, grain)| chunks(info, grain.units, ranks).is_some())
 }
 
 /// A column cut must fall between blocks of each weight that it cuts.
-fn grains(d: &Description, found: &Found<'_>) -> Vec<Grain> {
+pub(super) fn grains(d: &Description, found: &Found<'_>) -> Vec<Grain> {
     let mut grains: Vec<Grain> = d.deals.iter().map(|_| Grain { units: 1, cause: None }).collect();
     for w in d.weights() {
         let Cut::Cols { deal, per } = w.cut else { continue };

@@ -14,6 +14,8 @@ use shardwright_gguf::TensorInfo;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use deal::Grain;
+
 pub use audit::audit;
 pub use deal::{Share, Shares, legal_ranks};
 pub use stages::stages;
@@ -144,9 +146,34 @@ impl LocalWeight {
 /// If a tensor is missing, has another shape or an unusable type, or the model cannot be cut that way: the error
 /// then lists the numbers of ranks that work.
 pub fn plan(d: &Description, find: Find<'_>, ranks: usize) -> Result<Vec<RankPlan>> {
-    let found = check(d, find)?;
-    let shares = Shares::new(d, &found, ranks)?;
-    Ok((0..ranks).map(|rank| Cutter { d, found: &found, shares: &shares, rank }.plan()).collect())
+    Ok(Cuts::new(d, find)?.over(ranks)?.collect())
+}
+
+/// A description and its tensors, looked at once and cut for any number of ranks.
+pub(crate) struct Cuts<'a> {
+    d: &'a Description,
+    found: Found<'a>,
+    grains: Vec<Grain>,
+}
+
+impl<'a> Cuts<'a> {
+    pub(crate) fn new<'t: 'a>(d: &'a Description, find: Find<'t>) -> Result<Cuts<'a>> {
+        let found = check(d, find)?;
+        let grains = deal::grains(d, &found);
+        Ok(Cuts { d, found, grains })
+    }
+
+    /// The numbers of ranks that work.
+    pub(crate) fn legal(&self) -> impl Iterator<Item = usize> {
+        deal::legal(self.d, &self.grains)
+    }
+
+    /// The plans of so many ranks, each made when its turn comes.
+    pub(crate) fn over(&self, ranks: usize) -> Result<impl Iterator<Item = RankPlan>> {
+        let shares = Shares::new(self.d, &self.grains, ranks)?;
+        let of = move |rank| Cutter { d: self.d, found: &self.found, shares: &shares, rank }.plan();
+        Ok((0..ranks).map(of))
+    }
 }
 
 /// Every weight's tensor, with its shape and type proven right.

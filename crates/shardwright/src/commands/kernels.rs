@@ -5,20 +5,21 @@ use crate::commands::doctor;
 use crate::progress::Progress;
 use crate::table::bytes;
 use crate::wire::{BackendArgs, ModelArgs, Opened, ROWS, Size, WireType};
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::ArgGroup;
 use shardwright_cuda::jit::{Folders, Jit};
 use shardwright_cuda::nvrtc::Nvrtc;
 use shardwright_cuda::unit::Unit;
-use shardwright_cuda::{CudaOptions, Needs, peers, wave, ways};
+use shardwright_cuda::{CudaOptions, Needs, measure, peers, wave, ways};
 use shardwright_model::arch;
 use shardwright_model::exec::BLOCK;
 use shardwright_model::presets::{Preset, Recipe};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::Mutex;
-use std::time::Instant;
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Compile the kernels of models into a folder, so that `run`, `serve` and `doctor` need no compiler where it is shipped.
 ///
@@ -81,14 +82,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.dry_run {
         return Ok(());
     }
-    writeln!(out, "{}", Nvrtc::find()?)?;
+    let compiler = Nvrtc::find()?;
+    writeln!(out, "{compiler}")?;
+    for name in &args.arch {
+        compiler.knows(name).map_err(|e| anyhow!("{e}; a release ships {}", ARCHITECTURES.join(", ")))?;
+    }
     std::fs::create_dir_all(&args.out).with_context(|| format!("{}", args.out.display()))?;
     for architecture in &args.arch {
         let (begun, units) = (Instant::now(), &sets[&dealt(architecture)]);
-        let bar = Mutex::new(None::<Progress>);
+        let compiling = Mutex::new(Compiling { bar: None, told: begun });
+        let name = architecture.clone();
         let progress = move |done: usize, all: usize| {
-            let mut bar = bar.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            bar.get_or_insert_with(|| Progress::new("compiling kernels", all)).at(done);
+            let mut compiling = compiling.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(line) = compiling.at([done, all], Instant::now()) {
+                log::info!("{name}: {line}");
+            }
         };
         let folders = Folders { own: Some(args.out.clone()), shipped: vec![] };
         let made = Jit::new(Nvrtc::find, folders, progress).cubins(units, architecture)?;
@@ -106,57 +114,140 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The kernels of all that was named, dealt for so many multiprocessors, and those by which `doctor` tries the way between two cards.
+/// How far an architecture is: on a bar, and for those who read a log, a line now and then.
+struct Compiling {
+    bar: Option<Progress>,
+    /// When a line was told last.
+    told: Instant,
+}
+
+/// Between two lines.
+const LINE: Duration = Duration::from_secs(20);
+
+impl Compiling {
+    /// So many of so many are compiled; a line, if it is time for one.
+    fn at(&mut self, [done, all]: [usize; 2], now: Instant) -> Option<String> {
+        self.bar.get_or_insert_with(|| Progress::new("compiling kernels", all)).at(done);
+        if now.duration_since(self.told) < LINE {
+            return None;
+        }
+        self.told = now;
+        Some(format!("{done} of {all} kernels are compiled"))
+    }
+}
+
+/// The kernels of all that was named, dealt for so many multiprocessors, those by which `doctor` tries the way between two cards, and
+/// those by which `bench --per-kernel` tells the time and how fast memory is.
 fn units(args: &Args, multiprocessors: usize) -> anyhow::Result<Vec<Unit>> {
-    let mut units: BTreeSet<Unit> = doctor::SUMMED.iter().map(|bytes| peers::unit(2, *bytes)).collect();
+    let mut models = vec![];
     if args.model.is_named() {
-        of_model(&args.model.open()?, args, multiprocessors, &mut units)?;
+        models.push(args.model.open()?);
     }
     for preset in &args.preset {
         for recipe in &args.recipe {
-            let opened = dummy::of_shape(&args.model, &Preset::find(preset)?, Recipe::find(recipe)?)?;
-            let found = of_model(&opened, args, multiprocessors, &mut units);
-            found.with_context(|| format!("{preset}, {recipe}"))?;
+            models.push(dummy::of_shape(&args.model, &Preset::find(preset)?, Recipe::find(recipe)?)?);
         }
     }
+    let mut cuts = vec![];
+    for model in &models {
+        cuts.extend(Cut::all(model, &args.tp, multiprocessors)?);
+    }
+    let mut units = of_cuts(cuts)?;
+    units.extend(doctor::SUMMED.iter().map(|bytes| peers::unit(2, *bytes)));
+    units.extend(measure::units());
     Ok(units.into_iter().collect())
 }
 
-fn of_model(
-    opened: &Opened,
-    args: &Args,
+/// A model over so many ranks, which send each other what they add in this way, on cards of so many multiprocessors.
+struct Cut<'a> {
+    model: &'a Opened,
+    ranks: u32,
+    wire: WireType,
     multiprocessors: usize,
-    units: &mut BTreeSet<Unit>,
-) -> anyhow::Result<()> {
-    let (trunk, mut cut) = (arch::describe(&opened.hyper), 0);
-    for tp in &args.tp {
-        let wires = if *tp > 1 { &[WireType::F32, WireType::Bf16][..] } else { &[WireType::F32] };
-        for wire in wires {
-            let backend = BackendArgs::on_gpus(*tp, *wire);
-            let plans = match opened.plans(&trunk, &backend) {
-                Ok(plans) => plans,
-                Err(e) => {
-                    log::warn!("no kernels for {tp} ranks: {e:#}");
-                    continue;
+}
+
+impl Cut<'_> {
+    /// Those that go.
+    fn all<'a>(model: &'a Opened, ranks: &[u32], multiprocessors: usize) -> anyhow::Result<Vec<Cut<'a>>> {
+        let (trunk, mut cuts) = (arch::describe(&model.hyper), vec![]);
+        for ranks in ranks.iter().copied() {
+            let wires = if ranks > 1 { &[WireType::F32, WireType::Bf16][..] } else { &[WireType::F32] };
+            match model.plans(&trunk, &BackendArgs::on_gpus(ranks, WireType::F32)) {
+                Ok(_) => {
+                    cuts.extend(wires.iter().map(|wire| Cut { model, ranks, wire: *wire, multiprocessors }))
                 }
-            };
-            cut += 1;
-            for (plan, context) in plans.chunks(1).flat_map(|plan| CONTEXTS.map(|context| (plan, context))) {
-                let size = Size { context, rows: ROWS };
-                let options = opened.cuda_options(&backend, size, context.div_ceil(BLOCK), false)?;
-                let options = CudaOptions { multiprocessors, ..options };
-                units.extend(Needs::of(plan, &options)?.1);
-                units.extend(ways::units(plan, &options));
-                // which of both it will be is measured where they run
-                let two_legs = ways::tiles(plan, &options);
-                if !two_legs.is_empty() {
-                    units.extend(Needs::of(plan, &CudaOptions { two_legs, ..options })?.1);
-                }
+                Err(e) => log::warn!("no kernels for {ranks} ranks: {e:#}"),
             }
         }
+        if cuts.is_empty() {
+            bail!("it can be cut over none of these numbers of ranks");
+        }
+        Ok(cuts)
     }
-    if cut == 0 {
-        bail!("it can be cut over none of these numbers of ranks");
+
+    /// Kernels of all ranks, each on a GPU of its own.
+    fn units(&self) -> anyhow::Result<BTreeSet<Unit>> {
+        let backend = BackendArgs::on_gpus(self.ranks, self.wire);
+        let plans = self.model.plans(&arch::describe(&self.model.hyper), &backend)?;
+        let mut units = BTreeSet::new();
+        for (plan, context) in plans.chunks(1).flat_map(|plan| CONTEXTS.map(|context| (plan, context))) {
+            let (size, blocks) = (Size { context, rows: ROWS }, context.div_ceil(BLOCK));
+            let options = self.model.cuda_options(&backend, size, blocks, false)?;
+            let options = CudaOptions { multiprocessors: self.multiprocessors, ..options };
+            units.extend(Needs::of(plan, &options)?.1);
+            units.extend(ways::units(plan, &options));
+            // which of both it will be is measured where they run
+            let two_legs = ways::tiles(plan, &options);
+            if !two_legs.is_empty() {
+                units.extend(Needs::of(plan, &CudaOptions { two_legs, ..options })?.1);
+            }
+        }
+        Ok(units)
     }
-    Ok(())
+}
+
+/// The kernels of all cuts, which take seconds each and are made side by side.
+fn of_cuts(mut cuts: Vec<Cut<'_>>) -> anyhow::Result<BTreeSet<Unit>> {
+    // those last that are done soon
+    cuts.sort_by_key(|cut| cut.ranks);
+    let mut progress = Progress::new("planning kernels", cuts.len());
+    let (all, waiting) = (cuts.len(), Mutex::new(cuts));
+    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let (tell, told) = mpsc::channel();
+    let work = |tell: mpsc::Sender<_>| {
+        // nobody listens any more when one has failed
+        while let Some(cut) = next()
+            && tell.send(cut.units()).is_ok()
+        {}
+    };
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from).min(all) {
+            let tell = tell.clone();
+            scope.spawn(|| work(tell));
+        }
+        drop(tell);
+        let mut units = BTreeSet::new();
+        for (done, found) in told.into_iter().enumerate() {
+            units.extend(found?);
+            progress.at(done + 1);
+        }
+        Ok(units)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_told_how_many_are_compiled() {
+        let begun = Instant::now();
+        let mut compiling = Compiling { bar: None, told: begun };
+        let mut at = |seconds, done| compiling.at([done, 900], begun + Duration::from_secs(seconds));
+        assert_eq!(
+            [at(1, 1), at(21, 150), at(40, 300)],
+            [None, Some("150 of 900 kernels are compiled".into()), None]
+        );
+        assert!(at(41, 301).is_some());
+    }
 }

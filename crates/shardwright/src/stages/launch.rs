@@ -46,6 +46,11 @@ const LAUNCHERS: [(&str, [&str; 3]); 4] = [
 type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 impl StageArgs {
+    /// Are there to be several stages?
+    pub(crate) fn is_cut(&self) -> bool {
+        self.pipeline_parallel_size > 1
+    }
+
     /// Which stage this process is; None where the model stays in one piece.
     pub(crate) fn place(&self) -> anyhow::Result<Option<Place>> {
         let env = |name: &str| std::env::var(name).ok();

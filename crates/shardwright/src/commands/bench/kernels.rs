@@ -27,8 +27,13 @@ const MATRICES: [(&str, QuantType, usize, usize); 12] = [
 /// Bytes of weights that go by before one comes again.
 const BYTES: usize = 3 << 30;
 
-pub(super) fn run(how: &How) -> anyhow::Result<()> {
-    let mut gpu = crate::gpu::open(&[0], how.multiprocessors)?.swap_remove(0);
+/// Cards one after the other.
+pub(super) fn run(cards: &[usize], how: &How) -> anyhow::Result<()> {
+    cards.iter().try_for_each(|card| of_card(*card, how))
+}
+
+fn of_card(index: usize, how: &How) -> anyhow::Result<()> {
+    let mut gpu = crate::gpu::open(&[index], how.multiprocessors)?.swap_remove(0);
     let (name, peak) = (gpu.info().name.clone(), gpu.info().bandwidth as f64);
     let free = usize::try_from(gpu.free_memory()?).context("free memory")?;
     let mut table = Table::new(2, ["matrix", "type", "rows", "us", "GB/s", "% of peak"]);
@@ -57,7 +62,9 @@ pub(super) fn run(how: &How) -> anyhow::Result<()> {
     drop(progress);
     let mut out = std::io::stdout();
     if how.json {
-        return Ok(writeln!(out, "{}", super::report(Some(&name), json))?);
+        let mut report = super::report(Some(&name), json);
+        report["device"] = index.into();
+        return Ok(writeln!(out, "{report}")?);
     }
-    Ok(write!(out, "{name}, {:.2} TB/s\n{table}", peak / 1e12)?)
+    Ok(write!(out, "GPU {index}: {name}, {:.2} TB/s\n{table}", peak / 1e12)?)
 }

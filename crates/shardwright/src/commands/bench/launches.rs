@@ -14,8 +14,8 @@ use std::time::Instant;
 
 /// Steps for each repetition.
 const STEPS: usize = 50;
-/// Bytes that are read to see how fast memory is.
-const READ: usize = 2 << 30;
+/// Most bytes that are read to see how fast memory is.
+const READ: usize = 3 << 30;
 
 /// A step of one row.
 pub(super) struct Step {

@@ -3,9 +3,10 @@
 use super::How;
 use super::dummy::DummyArgs;
 use super::launches::{self, Card, Step};
+use crate::gpu::Loaded;
 use crate::progress::Progress;
 use crate::table::Table;
-use crate::wire::{BackendArgs, ModelArgs, Opened, Size};
+use crate::wire::{BackendArgs, ModelArgs, Opened, Size, Started};
 use anyhow::bail;
 use shardwright_model::arch;
 use shardwright_model::cost;
@@ -35,6 +36,11 @@ pub(super) struct LocalArgs {
 }
 
 impl LocalArgs {
+    /// The GPUs that are named, each for itself.
+    pub(super) fn cards(&self) -> anyhow::Result<Vec<usize>> {
+        self.backend.named_gpus()
+    }
+
     fn open(&self, model: &ModelArgs, answer: usize) -> anyhow::Result<(Opened, Size)> {
         let opened = self.dummy.open(model)?.map_or_else(|| model.open(), Ok)?;
         let context = self.at() + answer;
@@ -88,13 +94,19 @@ pub(super) fn planned(args: &LocalArgs, model: &ModelArgs) -> anyhow::Result<Pla
 
 pub(super) fn run(args: &LocalArgs, model: &ModelArgs, how: &How) -> anyhow::Result<()> {
     if args.per_kernel {
+        if args.backend.stages.is_cut() {
+            bail!(
+                "`--per-kernel` looks at a GPU, and pipeline stages run on the CPU: leave out one of the two"
+            );
+        }
         // the card is free again for what it is judged by
         return launches::print(&step(args, model, how)?, &args.backend, how);
     }
     let (depth, prompt, answer) = (args.dummy.depth as usize, args.prompt as usize, how.predict as usize);
     let (opened, size) = args.open(model, answer)?;
     let (ids, rows) = (args.ids(&opened), size.rows);
-    let mut executor = opened.executor(&args.backend.fast().on_part(how.multiprocessors)?, size)?;
+    let backend = args.backend.fast().on_part(how.multiprocessors)?;
+    let Started { mut executor, loaded } = opened.started(&backend, size, size.context)?;
     let mut progress = Progress::new("rounds", how.repetitions as usize + 1);
     let mut rates = [vec![], vec![]];
     for round in 0..=how.repetitions {
@@ -109,10 +121,14 @@ pub(super) fn run(args: &LocalArgs, model: &ModelArgs, how: &How) -> anyhow::Res
     }
     drop(progress);
     let names = [format!("prompt of {prompt}"), format!("{answer} tokens after it")];
-    print(how.json, names.into_iter().zip(rates))
+    print(how.json, names.into_iter().zip(rates), loaded)
 }
 
-fn print(as_json: bool, results: impl Iterator<Item = (String, Vec<f64>)>) -> anyhow::Result<()> {
+fn print(
+    as_json: bool,
+    results: impl Iterator<Item = (String, Vec<f64>)>,
+    loaded: Option<Loaded>,
+) -> anyhow::Result<()> {
     let mut table = Table::new(1, ["", "tok/s", "least", "most"]);
     let mut json = Vec::new();
     for (name, mut rates) in results {
@@ -123,9 +139,19 @@ fn print(as_json: bool, results: impl Iterator<Item = (String, Vec<f64>)>) -> an
     }
     let mut out = std::io::stdout();
     if as_json {
-        return Ok(writeln!(out, "{}", super::report(None, json))?);
+        let mut report = super::report(None, json);
+        // a CPU reads the weights where the file is mapped
+        report["load"] = loaded.map_or(
+            serde_json::Value::Null,
+            |l| serde_json::json!({ "bytes": l.bytes, "seconds": l.seconds, "bytes_s": l.rate() }),
+        );
+        return Ok(writeln!(out, "{report}")?);
     }
-    Ok(write!(out, "{table}")?)
+    write!(out, "{table}")?;
+    if let Some(loaded) = loaded {
+        writeln!(out, "{loaded}")?;
+    }
+    Ok(())
 }
 
 /// Ids without a pattern.

@@ -22,7 +22,8 @@ use std::time::SystemTime;
 /// Launch by launch (--per-kernel): a step on a GPU is recorded once more with a stamp of its clock between its launches. Each has a line
 /// with what it takes, the bytes that it must read, and the share that it reaches of the speed at which the card's memory can be read.
 ///
-/// Of a GPU (--kernels): matrices of GLM-5 alone, by the share of its memory's speed that they are read with.
+/// Of GPUs (--kernels): matrices of GLM-5 alone, by the share of the memory's speed that they are read with; of all that `--device`
+/// lists, one after the other. As JSON each has a line.
 ///
 /// Of a box (ladder): what each thing that makes steps faster brings here, beside what `doctor` and `plan` say.
 ///
@@ -44,7 +45,7 @@ Examples:
   shardwright bench --dummy glm-5 --layers 7 --device cuda -p 1 --depth 4096
   shardwright bench --dummy glm-5 --tp-rank 0/8 --device cuda -p 1 --depth 4096 --per-kernel
   shardwright bench --dummy glm-5 --tp-rank 0/8 --exchange-us 11 --multiprocessors 48 --device cuda -p 1
-  shardwright bench --kernels --json
+  shardwright bench --kernels --device cuda:0,1 --json
   shardwright bench ladder --html ladder.html
   shardwright bench --url http://localhost:8080
   shardwright bench --url http://host:8000 --concurrency 1,8,64 --context 0,8k,64k --plot rates.svg"
@@ -58,7 +59,7 @@ pub(crate) struct Args {
     local: local::LocalArgs,
     #[command(flatten)]
     server: url::UrlArgs,
-    /// Measure kernels of the GPU instead of a model.
+    /// Measure kernels of each GPU that is named, or of the first, instead of a model.
     #[arg(long, conflicts_with_all = ["MODEL", "model", "hf", "demo", "dummy"])]
     kernels: bool,
     /// Measure only how fast the GPU's memory is read.
@@ -97,7 +98,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         return ladder::run(ladder);
     }
     match args.server.url() {
-        _ if args.kernels => kernels::run(&args.how),
+        _ if args.kernels => kernels::run(&args.local.cards()?, &args.how),
         _ if args.read => local::read(&args.local, &args.how),
         Some(url) => url::run(&args.server, url, args.model.served(), &args.how),
         None => local::run(&args.local, &args.model, &args.how),

@@ -21,6 +21,8 @@ pub(super) struct Card {
     pub(super) kernels: Option<String>,
     /// What it tells of itself, or that it is lost.
     pub(super) told: Option<Result<Told, String>>,
+    /// Packets that it sent once more while cards were tried.
+    pub(super) replayed: u64,
     pub(super) at: Place,
 }
 
@@ -74,6 +76,7 @@ pub(super) fn all(host: &Host, gpus: &Result<Vec<Card>, String>, pairs: &[Pair])
     let several = cards.len() > 1;
     let mut all: Vec<Finding> = vec![];
     all.extend(cards.iter().flat_map(|card| of_card(card, several)));
+    all.extend(cards.iter().filter_map(|card| replays(card, host.uptime)));
     all.extend(of_host(host, cards));
     all.extend(pairs.iter().flat_map(of_pair));
     all
@@ -138,13 +141,6 @@ fn of_itself([i, bus]: [&str; 2], told: &Result<Told, String>) -> Vec<Finding> {
         let fix = format!("nvidia-smi -i GPU -pl {usual:.0}");
         find(format!("GPU {i} may take {limit:.0} W, {usual:.0} are usual"), &fix);
     }
-    if told.replays.is_some_and(|n| n > 0) {
-        let count = told.replays.unwrap_or(0);
-        find(
-            format!("the link of GPU {i} has sent {count} packets once more"),
-            "seat card and riser anew; one PCIe generation less in the BIOS",
-        );
-    }
     if told.errors[1].is_some_and(|n| n > 0) || told.worn == Some(true) {
         find(
             format!("the memory of GPU {i} has errors that can't be corrected"),
@@ -152,6 +148,24 @@ fn of_itself([i, bus]: [&str; 2], told: &Result<Told, String>) -> Vec<Finding> {
         );
     }
     all
+}
+
+/// Packets sent once more, where they are many: a sound link has a few in months. The card counts from when its driver was loaded, which is
+/// later than the host's start, so the true rate is no lower.
+fn replays(card: &Card, uptime: Option<u64>) -> Option<Finding> {
+    let told = card.told.as_ref()?.as_ref().ok()?;
+    let (count, hours) = (told.replays?, uptime.map(|seconds| (seconds as f64 / 3600.0).max(1.0)));
+    let i = card.index;
+    let what = match hours {
+        _ if card.replayed > 0 => {
+            format!("the link of GPU {i} has just sent {} packets once more, {count} in all", card.replayed)
+        }
+        Some(hours) if count as f64 > hours => {
+            format!("the link of GPU {i} has sent {count} packets once more within {hours:.0} h")
+        }
+        _ => return None,
+    };
+    Some(Finding::new(what, "seat card and riser anew; one PCIe generation less in the BIOS"))
 }
 
 fn of_host(host: &Host, cards: &[Card]) -> Vec<Finding> {
@@ -268,10 +282,32 @@ mod tests {
         says(&all, "heat or power", "-i 0000:01:00.0");
         says(&all, "set lower", "-rgc");
         says(&all, "may take 450 W, 700 are usual", "-pl 700");
-        says(&all, "12 packets", "riser");
         says(&all, "can't be corrected", "reset");
-        assert_eq!(all.len(), 5);
+        assert_eq!(all.len(), 4);
         says(&found(Err("GPU 0 is lost: gone".into())), "GPU 0 is lost", "--gpu-reset -i 0000:01:00.0");
+    }
+
+    #[test]
+    fn packets_sent_once_more_count_where_they_are_many() {
+        let check = |count, replayed, hours: Option<u64>, expected: Option<&str>| {
+            let told = Some(Ok(Told { replays: count, ..Told::default() }));
+            let card = Card { told, replayed, ..Card::default() };
+            let host = Host { uptime: hours.map(|hours| hours * 3600), ..Host::default() };
+            let all = found(&host, vec![card], &[]);
+            match expected {
+                Some(what) => says(&all, what, "riser"),
+                None => assert_eq!(all, [], "{count:?} in {hours:?} hours"),
+            }
+        };
+        check(None, 0, Some(1), None);
+        check(Some(0), 0, Some(1), None);
+        check(Some(12), 0, Some(2000), None);
+        // while it starts a link may try again once
+        check(Some(1), 0, Some(0), None);
+        check(Some(12), 0, None, None);
+        check(Some(12), 0, Some(0), Some("12 packets once more within 1 h"));
+        check(Some(2001), 0, Some(2000), Some("2001 packets once more within 2000 h"));
+        check(Some(12), 3, Some(2000), Some("just sent 3 packets once more, 12 in all"));
     }
 
     #[test]

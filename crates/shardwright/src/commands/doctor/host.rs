@@ -13,6 +13,8 @@ pub(super) struct Host {
     pub(super) nodes: usize,
     /// How the first core's clock is chosen.
     pub(super) governor: Option<String>,
+    /// Seconds since it was started.
+    pub(super) uptime: Option<u64>,
     /// Does an IOMMU translate what devices read and write?
     pub(super) iommu: bool,
 }
@@ -48,6 +50,7 @@ impl Host {
             memory: meminfo.and_then(|kib| kib.parse::<u64>().ok()).map(|kib| kib * 1024),
             nodes: nodes.max(1),
             governor: line(&root.join("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
+            uptime: line(&root.join("proc/uptime")).and_then(|l| l.split('.').next()?.parse().ok()),
             iommu: kinds.into_iter().any(|kind| kind.starts_with("DMA")),
         }
     }
@@ -149,6 +152,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let empty = Host::read(root.path());
         assert_eq!((empty.memory, empty.nodes, empty.governor, empty.iommu), (None, 1, None, false));
+        write(root.path(), "proc/uptime", "7265.31 28012.10\n");
         write(root.path(), "proc/meminfo", "MemFree: 1 kB\nMemTotal:       16384 kB\n");
         write(root.path(), "sys/devices/system/node/node0/cpulist", "0-3");
         write(root.path(), "sys/devices/system/node/node1/cpulist", "4-7");
@@ -159,6 +163,7 @@ mod tests {
         write(root.path(), "sys/kernel/iommu_groups/1/type", "DMA-FQ\n");
         let host = Host::read(root.path());
         assert_eq!((host.memory, host.nodes, host.iommu), (Some(16 << 20), 2, true));
+        assert_eq!(host.uptime, Some(7265));
         assert_eq!(host.governor.as_deref(), Some("powersave"));
     }
 

@@ -14,6 +14,7 @@ use shardwright_cuda::jit::{Folders, Jit};
 use shardwright_cuda::nvml::Nvml;
 use shardwright_cuda::nvrtc::Nvrtc;
 use shardwright_cuda::peers;
+use shardwright_model::card::Card as Told;
 use std::io::Write;
 use std::sync::Arc;
 
@@ -74,8 +75,13 @@ pub(crate) fn look() -> Looked {
     let jit = Arc::new(Jit::new(Nvrtc::find, Folders::find(), |_, _| {}));
     let nvml = Nvml::find();
     let card = |info| card(info, &root, &jit, nvml.as_ref().ok());
-    let cards = gpus.map(|all| all.into_iter().map(card).collect::<Vec<Card>>());
+    let mut cards = gpus.map(|all| all.into_iter().map(card).collect::<Vec<Card>>());
     let pairs = cards.as_ref().map_or(vec![], |cards| pairs(cards, &jit));
+    // what has been sent meanwhile is what shows a bad link
+    for card in cards.iter_mut().flatten() {
+        let now = replays(&watched(nvml.as_ref().ok(), &card.bus, card.index));
+        card.replayed = now.zip(replays(&card.told)).map_or(0, |(now, then)| now.saturating_sub(then));
+    }
     let findings = findings::all(&host, &cards, &pairs);
     Looked { host, driver, compiler, cards: cards.unwrap_or_default(), pairs, findings }
 }
@@ -123,10 +129,19 @@ fn card(info: GpuInfo, root: &std::path::Path, jit: &Arc<Jit>, nvml: Option<&Nvm
     let broken = free.as_ref().err().map(ToString::to_string);
     let at = Place::read(root, &info.place);
     let kernels = jit.architecture(info.capability).err().map(|e| e.to_string());
-    let watched = nvml.and_then(|nvml| nvml.card(&info.place, info.index).ok());
-    let told = watched.map(|mut card| card.read().map_err(|e| e.to_string()));
+    let told = watched(nvml, &info.place, info.index);
     let (index, name, bus, memory) = (info.index, info.name, info.place, info.memory);
-    Card { index, name, bus, memory, free: free.ok(), broken, kernels, told, at }
+    Card { index, name, bus, memory, free: free.ok(), broken, kernels, told, replayed: 0, at }
+}
+
+/// What a card tells of itself.
+fn watched(nvml: Option<&Nvml>, bus: &str, index: usize) -> Option<Result<Told, String>> {
+    let mut card = nvml?.card(bus, index).ok()?;
+    Some(card.read().map_err(|e| e.to_string()))
+}
+
+fn replays(told: &Option<Result<Told, String>>) -> Option<u64> {
+    told.as_ref()?.as_ref().ok()?.replays
 }
 
 /// Every two cards.
@@ -209,7 +224,8 @@ fn told(
 }
 
 fn of_cards(cards: &[Card]) -> Table {
-    let mut table = Table::new(2, ["GPU", "bus", "memory", "free", "lanes", "speed", "window", "NUMA"]);
+    let mut table =
+        Table::new(2, ["GPU", "bus", "memory", "free", "lanes", "speed", "window", "NUMA", "resent"]);
     let or = |text: Option<String>| text.unwrap_or_else(|| "?".into());
     for card in cards {
         let at = &card.at;
@@ -222,6 +238,7 @@ fn of_cards(cards: &[Card]) -> Table {
             or(at.speed.clone()),
             or(at.window.map(bytes)),
             or(at.node.map(|n| n.to_string())),
+            or(replays(&card.told).map(|n| n.to_string())),
         ]);
     }
     table
