@@ -41,15 +41,19 @@ pub fn choices(rows: usize, tile: u32, fast: bool) -> Choices {
 /// # Errors
 /// If there is no such preset, or it can't be cut that way.
 pub fn program(preset: &str, layers: u32, ranks: usize, choices: Choices) -> Result<Program> {
+    of_rank(preset, layers, [0, ranks], choices)
+}
+
+/// The same of any rank of some.
+fn of_rank(preset: &str, layers: u32, [rank, ranks]: [usize; 2], choices: Choices) -> Result<Program> {
     let wrong = |e: Error| crate::Error::Plan(format!("{preset}: {e}"));
     let mut preset = Preset::find(preset).map_err(wrong)?;
     preset.set_layers(layers).map_err(wrong)?;
     let recipe = Recipe::find("ud-q4_k_xl").map_err(wrong)?;
     let header = preset.header(recipe, Options::default()).map_err(wrong)?;
     let description = arch::describe(&header.hyper);
-    let mut plans = plan(&description, &|name| header.tensor(name), ranks).map_err(wrong)?;
-    plans.truncate(1);
-    lower(&plans, choices)
+    let plans = plan(&description, &|name| header.tensor(name), ranks).map_err(wrong)?;
+    lower(&plans[rank..=rank], choices)
 }
 
 /// Every kernel: those of whole models, and the matrix kernels for each type of weight, dealt for so many multiprocessors.
@@ -87,6 +91,9 @@ pub fn units(multiprocessors: usize) -> Result<BTreeSet<Unit>> {
             units.extend(program(preset, layers, *ranks, *choices)?.units);
         }
     }
+    // its experts have six super-blocks, of which the last of eight ranks has none
+    let idle = Choices { multiprocessors, ..choices(64, 8, true) };
+    units.extend(of_rank("glm-4.7-flash", 2, [7, 8], idle)?.units);
     let sizes = |stem| Unit::new(stem).int("MAX_ROWS", 64);
     for quant in QuantType::ALL.iter().copied().filter(|q| q.is_weight()) {
         let bytes = quant.row_bytes(2048).unwrap_or_default();

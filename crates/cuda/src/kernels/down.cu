@@ -21,7 +21,7 @@ struct Acts {
     const float4* s;
 
     DI Acts(const float* plain, const i8* q, const float4* scales, u64 first, i8* room) {
-        const int width = Count * M::cols, each = (width + BLOCK - 1) / BLOCK;
+        const int width = Count * M::cols, each = width > 0 ? (width + BLOCK - 1) / BLOCK : 1;
         x = M::rounds ? (const void*)(q + first * M::cols) : plain + first * M::cols;
         s = scales + first * (M::cols / 32);
         if (!Rounds) return;
