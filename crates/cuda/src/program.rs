@@ -15,7 +15,7 @@ pub enum Scratch {
     Parts,
     /// Scores of the indexer.
     Scores,
-    /// What positions are chosen by: bins of their scores, marks, keys and places of those left to be compared, and counts.
+    /// What positions are chosen by: bins of their scores, marks, and how many blocks are done.
     Chosen(usize),
     /// Logits of the router.
     Routes,

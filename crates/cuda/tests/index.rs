@@ -11,8 +11,9 @@ use shardwright_cuda::gate::{choices, program};
 /// Positions of rows, each of a sequence of its own: all are kept up to 2048, and a block sorts out 4096.
 const COUNTS: [usize; 9] = [1, 2047, 2048, 2049, 2064, 2065, 32_768, 32_769, 70_000];
 
-/// Bins of a row's scores.
-const BINS: usize = 1 << 14;
+/// Bins of a row's scores, which are there twice.
+const BINS: usize = 1 << 12;
+const COPIES: usize = 2;
 
 /// How many scores lie in each bin, by the order of floats.
 fn binned<'a>(scores: impl Iterator<Item = &'a f32>) -> Vec<u32> {
@@ -20,7 +21,7 @@ fn binned<'a>(scores: impl Iterator<Item = &'a f32>) -> Vec<u32> {
     for score in scores {
         let bits = score.to_bits();
         let ordered = if bits >> 31 == 1 { !bits } else { bits | 1 << 31 };
-        bins[(ordered >> 18) as usize] += 1;
+        bins[(ordered >> 20) as usize] += 1;
     }
     bins
 }
@@ -51,16 +52,17 @@ fn scores_are_those_of_plain_loops() {
         let [queries, gates] = [&q, &gate].map(|v| bench.put(v));
         let lines = bench.put(&keys);
         let scores = bench.poisoned(COUNTS.len() * context);
-        let bins = bench.put(&[0u32; COUNTS.len() * BINS]);
+        let bins = bench.put(&[0u32; COUNTS.len() * COPIES * BINS]);
         bench.run(&program, index, &rows, &[queries, gates, lines, scores, bins]);
         let got = bench.get(scores, COUNTS.len() * context);
-        let counted = bench.get(bins, COUNTS.len() * BINS);
+        let counted = bench.get(bins, COUNTS.len() * COPIES * BINS);
         for (i, count) in COUNTS.iter().enumerate() {
             let written = got[i * context..][..context].iter().filter(|v| !v.is_nan()).count();
             assert_eq!(written, if *count > keep { *count } else { 0 }, "row of {count}");
             let scores = got[i * context..][..context].iter().filter(|v| !v.is_nan());
-            let counted = counted[i * BINS..][..BINS].iter().map(|n| n.to_bits());
-            assert!(counted.eq(binned(scores)), "bins of a row of {count}");
+            let counted = &counted[i * COPIES * BINS..][..COPIES * BINS];
+            let summed = (0..BINS).map(|b| counted[b].to_bits() + counted[BINS + b].to_bits());
+            assert!(summed.eq(binned(scores)), "bins of a row of {count}");
             for t in (0..if *count > keep { *count } else { 0 }).step_by(1 + count / 500).chain([count - 1]) {
                 if *count <= keep {
                     continue;
@@ -95,13 +97,15 @@ fn the_best_are_chosen_and_of_equals_the_first() {
     let rows: Vec<(usize, usize)> = COUNTS.iter().enumerate().map(|(i, count)| (i, count - 1)).collect();
     let rows = Rows::new(&rows, &mut random);
     let context = rows.context();
-    let listed = number(unit, "LISTED");
-    let [marks, keys, places] = [context / 32, listed, listed].map(|n| bench.poisoned(COUNTS.len() * n));
+    let marks = bench.poisoned(COUNTS.len() * context / 32 * 2);
     // as they are from the beginning, and as one step leaves them to the next
-    let counts = bench.put(&[0u32; 2 * COUNTS.len()]);
+    let done = bench.put(&[0u32; COUNTS.len()]);
     let mut near = Random(5);
-    let kinds: [(&str, &mut dyn FnMut(usize) -> f32); 6] = [
+    let mut coarse = Random(6);
+    let kinds: [(&str, &mut dyn FnMut(usize) -> f32); 7] = [
         ("any", &mut |_| random.float()),
+        // a bin of several scores, each of many
+        ("coarse", &mut |_| (coarse.float() * 256.0).round() / 256.0),
         // all in one bin: more or fewer than are listed
         ("near", &mut |_| 1.0 + near.float().abs() / 64.0),
         ("few", &mut |t| (t * 7919 % 5) as f32 - 2.0),
@@ -117,14 +121,17 @@ fn the_best_are_chosen_and_of_equals_the_first() {
         let [from, to] = [bench.put(&scores), bench.poisoned(COUNTS.len() * keep)];
         let row = |(i, count): (usize, &usize)| {
             let few = *count <= keep;
-            binned(scores[i * context..][..if few { 0 } else { *count }].iter())
+            let own = &scores[i * context..][..if few { 0 } else { *count }];
+            // some in each copy
+            let (some, others) = own.split_at(own.len() / 3);
+            [binned(some.iter()), binned(others.iter())].concat()
         };
         let bins: Vec<u32> = COUNTS.iter().enumerate().flat_map(row).collect();
         let bins = bench.put(&bins);
-        bench.run(&program, select, &rows, &[from, bins, marks, keys, places, counts, to]);
+        bench.run(&program, select, &rows, &[from, bins, marks, done, to]);
         let zero = |v: Vec<f32>| v.iter().all(|n| n.to_bits() == 0);
-        assert!(zero(bench.get(bins, COUNTS.len() * BINS)), "{kind}: bins are left");
-        assert!(zero(bench.get(counts, 2 * COUNTS.len())), "{kind}: counts are left");
+        assert!(zero(bench.get(bins, COUNTS.len() * COPIES * BINS)), "{kind}: bins are left");
+        assert!(zero(bench.get(done, COUNTS.len())), "{kind}: blocks are left");
         let got = bench.get(to, COUNTS.len() * keep);
         for (i, count) in COUNTS.iter().enumerate() {
             let own = &scores[i * context..][..*count];

@@ -84,9 +84,11 @@ extern "C" __global__ void __launch_bounds__(256, 3)
     int i = blockIdx.z, lane = threadIdx.x % 32, count = i < step_rows(step) ? step_position(step, i) + 1 : 0;
     int stride = gridDim.x * 8 * ROWS;
     const int* table = step_table(step, i);
+    __shared__ Queries s;
+    __shared__ OwnBins bin;
+    clear_bins<256>(bin);
     in_turn();
     if (count <= KEEP) return;
-    __shared__ Queries s;
     uint4 key[CHUNKS][2];
     // neighbouring tiles go to different blocks, which few tiles then keep as busy as many
     int first = (blockIdx.x + gridDim.x * (threadIdx.x / 32)) * ROWS;
@@ -100,7 +102,10 @@ extern "C" __global__ void __launch_bounds__(256, 3)
         bool has = lane % 4 < 2 && own < count;
         // not -0, which would order below 0
         float v = (lane % 4 ? sum.y : sum.x) * FACTOR + 0.0f;
-        if (has) score[i * step_context(step) + own] = v;
-        count_scores(bins + (u64)i * SCORE_BINS, v, has);
+        if (has) {
+            score[i * step_context(step) + own] = v;
+            count_score(bin, v);
+        }
     }
+    add_bins<256>(bin, bins, i);
 }

@@ -1,10 +1,10 @@
 // The KEEP best positions of each row by score: larger first, then lower position; written ascending, as numbers. Rows
 // with no more than KEEP positions keep all; the rest of their list is -1.
-// Each block marks what lies above the bin of the last one that is kept (common/bins.cuh), and lists what lies in it; the last block
-// to be done marks the best of the list and writes all that is marked. A list of more than LISTED is too long, and that block
-// then looks at all scores, several times.
-// score [rows][step_context] f32, out [rows][KEEP] f32; marks [rows][step_context / 32] bits; keys, places [rows][LISTED];
-// bins [rows][SCORE_BINS] as scores were counted, counts [rows] {listed, blocks done}: all zero in the end, as before scores are made.
+// Each block marks what lies above the bin of the last one that is kept (common/bins.cuh), and what lies in it. The last block to be
+// done gathers the scores of the latter in order of their positions, finds the least that is kept, and writes all that is. Where
+// more than LISTED lie in the bin, that block looks at all scores instead, several times.
+// score [rows][step_context] f32, out [rows][KEEP] f32; marks [rows][step_context / 32] {bits above, bits in};
+// bins [rows][BIN_COPIES][SCORE_BINS] as scores were counted, done [rows] blocks: all zero in the end, as before scores are made.
 // Grid: parts of PART, 1, rows; 1024 threads. Bytes: the scores once, the bins once a block.
 #include "common/bins.cuh"
 #include "common/last.cuh"
@@ -13,78 +13,105 @@
 
 #define PART 4096
 #define EACH (PART / 1024)
-#define BINS_EACH (SCORE_BINS / 1024)
 
-// A bin, and how many keys lie above it.
+#if SCORE_BINS != 4 * 1024 || KEEP >= 1 << 16 || LISTED >= 1 << 15
+#error "a thread takes four bins, and two counts share a word"
+#endif
+
+// A bin, how many keys lie above it, and how many in it.
 struct Bin {
     u32 at;
-    int above;
+    int above, here;
 };
 
 // The bin of the KEEP-th key.
 DI Bin bin_of_last(const u32* bins) {
     __shared__ Bin found;
-    uint4 own[BINS_EACH / 4];
     // from the last one down
-    u32 last = SCORE_BINS - 1 - threadIdx.x * BINS_EACH;
-    int sum = 0;
+    u32 first = SCORE_BINS - 4 * (threadIdx.x + 1);
+    int own[4] = {0, 0, 0, 0};
 #pragma unroll
-    for (int b = 0; b < BINS_EACH / 4; b++) own[b] = ((const uint4*)(bins + last + 1 - BINS_EACH))[b];
+    for (int c = 0; c < BIN_COPIES; c++) {
+        uint4 four = *(const uint4*)(bins + c * SCORE_BINS + first);
+        own[0] += four.x;
+        own[1] += four.y;
+        own[2] += four.z;
+        own[3] += four.w;
+    }
+    int above = threads_before<1024>(own[0] + own[1] + own[2] + own[3]);
 #pragma unroll
-    for (int b = 0; b < BINS_EACH / 4; b++) sum += own[b].x + own[b].y + own[b].z + own[b].w;
-    int above = threads_before<1024>(sum);
-    if (above < KEEP && KEEP <= above + sum) {
-#pragma unroll
-        for (int b = BINS_EACH / 4 - 1; b >= 0; b--) {
-            u32 four[4] = {own[b].x, own[b].y, own[b].z, own[b].w};
-#pragma unroll
-            for (int n = 3; n >= 0; n--) {
-                if (above < KEEP && KEEP <= above + (int)four[n]) found = {last + 1 - BINS_EACH + 4 * b + n, above};
-                above += four[n];
-            }
-        }
+    for (int n = 3; n >= 0; n--) {
+        if (above < KEEP && KEEP <= above + own[n]) found = {first + n, above, own[n]};
+        above += own[n];
     }
     __syncthreads();
     return found;
 }
 
-// Marks the `keep` best of a list, of equals those of lower places.
-DI void mark_best(u32* marks, const u32* keys, const int* places, int listed, int keep) {
-    __shared__ int same;
-    auto mark = [=](int n) { atomicOr(&marks[(u32)places[n] / 32], 1u << places[n] % 32); };
-    if (listed == keep) {
-        for (int n = threadIdx.x; n < listed; n += 1024) mark(n);
-        return;
+// Marks this block's positions, which each warp has EACH times 32 of in a row, by bins that must be known first.
+DI Bin mark(const float* score, const u32* bins, uint2* marks, int count) {
+    int first = blockIdx.x * PART + threadIdx.x / 32 * 32 * EACH, lane = threadIdx.x % 32;
+    u32 key[EACH];
+    uint2 own = {0, 0};
+#pragma unroll
+    for (int j = 0; j < EACH; j++) {
+        int t = first + 32 * j + lane;
+        key[j] = t < count ? ordered(score[t]) : 0;
     }
-    int equals;
-    u32 least = least_kept<1024>(listed, keep, [=](int n) { return keys[n]; }, equals), farthest = 0;
-    if (threadIdx.x == 0) same = 0;
-    __syncthreads();
-    for (int n = threadIdx.x; n < listed; n += 1024) {
-        if (keys[n] == least) atomicAdd(&same, 1);
+    Bin bin = bin_of_last(bins);
+#pragma unroll
+    for (int j = 0; j < EACH; j++) {
+        bool has = first + 32 * j + lane < count;
+        u32 above = __ballot_sync(~0u, has && score_bin(key[j]) > bin.at);
+        u32 in = __ballot_sync(~0u, has && score_bin(key[j]) == bin.at);
+        if (lane == j) own = {above, in};
     }
-    __syncthreads();
-    if (same > equals) {
-        int one;
-        farthest = least_kept<1024>(listed, equals, [=](int n) { return keys[n] == least ? ~(u32)places[n] : 0; }, one);
-    }
-    for (int n = threadIdx.x; n < listed; n += 1024) {
-        if (keys[n] > least || (keys[n] == least && ~(u32)places[n] >= farthest)) mark(n);
-    }
+    if (lane < EACH && first + 32 * lane < count) marks[first / 32 + lane] = own;
+    return bin;
 }
 
-// The places that are marked, in their order.
-DI void write_marked(const u32* marks, int words, float* out) {
-    int each = (words + 1023) / 1024, first = threadIdx.x * each, end = min(words, first + each), own = 0;
-    for (int w = first; w < end; w++) own += __popc(marks[w]);
-    int n = threads_before<1024>(own);
+// Writes the positions that are marked as above, and the best of those in the bin, `keep` of `listed`. A thread has some words in
+// a row; what is in the bin has its place in `list` by its rank, so that of equals the first are known by a sum.
+DI void write_marked(const float* score, const uint2* marks, int words, u32 low, int listed, int keep, float* out) {
+    __shared__ u32 list[LISTED];
+    int each = (words + 1023) / 1024, first = threadIdx.x * each, end = min(words, first + each), in = 0, above = 0;
     for (int w = first; w < end; w++) {
-        for (u32 left = marks[w]; left; left &= left - 1) out[n++] = (float)(32 * w + __ffs((int)left) - 1);
+        uint2 m = marks[w];
+        above += __popc(m.x);
+        in += __popc(m.y);
+    }
+    int begin = threads_before<1024>(in), n = begin;
+    for (int w = first; w < end; w++) {
+        for (u32 left = marks[w].y; left; left &= left - 1) list[n++] = 32 * w + __ffs((int)left) - 1;
+    }
+    __syncthreads();
+    // a thread's own again, as many for each
+    visit(0, listed, threadIdx.x, 1024, [=](int t) { return ordered(score[list[t]]); }, [=](int t, u32 k) {
+        if (t < listed) list[t] = k;
+    });
+    __syncthreads();
+    int equals = keep, same = 0;
+    u32 least = least_within<1024>(listed, [=](int t) { return list[t]; }, low, SCORE_BITS, listed, equals);
+    for (n = begin; n < begin + in; n++) {
+        above += list[n] > least;
+        same += list[n] == least;
+    }
+    u32 before = threads_before<1024>(above | same << 16);
+    same = before >> 16;
+    int to = (before & 0xffff) + min(same, equals);
+    n = begin;
+    for (int w = first; w < end; w++) {
+        uint2 m = marks[w];
+        for (u32 left = m.x | m.y; left; left &= left - 1) {
+            int bit = __ffs((int)left) - 1;
+            u32 key = m.y >> bit & 1 ? list[n++] : ~0u;
+            if (key > least || (key == least && same++ < equals)) out[to++] = (float)(32 * w + bit);
+        }
     }
 }
 
 extern "C" __global__ void __launch_bounds__(1024)
-    run(const int* step, const float* score, u32* bins, u32* marks, u32* keys, int* places, int2* counts, float* out) {
+    run(const int* step, const float* score, u32* bins, uint2* marks, int* done, float* out) {
     int i = blockIdx.z, first = blockIdx.x * PART, count = i < step_rows(step) ? step_position(step, i) + 1 : 0;
     in_turn();
     if (first >= count) return;
@@ -94,43 +121,19 @@ extern "C" __global__ void __launch_bounds__(1024)
         return;
     }
     score += i * step_context(step);
-    bins += (u64)i * SCORE_BINS;
+    bins += (u64)i * BIN_COPIES * SCORE_BINS;
     marks += i * (step_context(step) / 32);
-    keys += (u64)i * LISTED;
-    places += (u64)i * LISTED;
-    counts += i;
-    int own = first + threadIdx.x / 32 * 32 * EACH, lane = threadIdx.x % 32;
-    u32 key[EACH];
-#pragma unroll
-    for (int j = 0; j < EACH; j++) {
-        int t = own + 32 * j + lane;
-        key[j] = t < count ? ordered(score[t]) : 0;
-    }
-    Bin bin = bin_of_last(bins);
-#pragma unroll
-    for (int j = 0; j < EACH; j++) {
-        int t = own + 32 * j + lane;
-        u32 more = __ballot_sync(~0u, t < count && score_bin(key[j]) > bin.at);
-        u32 in = __ballot_sync(~0u, t < count && score_bin(key[j]) == bin.at);
-        if (lane == 0 && t < count) marks[t / 32] = more;
-        int n = 0;
-        if (lane == 0 && in) n = atomicAdd(&counts->x, __popc(in));
-        n = __shfl_sync(~0u, n, 0) + __popc(in & ((1u << lane) - 1));
-        if (in >> lane & 1 && n < LISTED) {
-            keys[n] = key[j];
-            places[n] = t;
-        }
-    }
-    if (!last_block(&counts->y, (count + PART - 1) / PART)) return;
-    int listed = counts->x;
-    if (listed <= LISTED) {
-        mark_best(marks, keys, places, listed, KEEP - bin.above);
-        __syncthreads();
-        write_marked(marks, (count + 31) / 32, out);
+    Bin bin = mark(score, bins, marks, count);
+    if (!last_block(done + i, (count + PART - 1) / PART)) return;
+    // all have read them
+    for (int b = threadIdx.x; b < BIN_COPIES * SCORE_BINS / 4; b += 1024) ((uint4*)bins)[b] = uint4{0, 0, 0, 0};
+    u32 low = bin.at << SCORE_BITS;
+    int keep = KEEP - bin.above;
+    if (bin.here <= LISTED) {
+        write_marked(score, marks, (count + 31) / 32, low, bin.here, keep, out);
     } else {
-        each_kept<1024>(count, KEEP, [=](int t) { return ordered(score[t]); }, [=](int n, int t) { out[n] = (float)t; });
+        auto key = [=](int t) { return ordered(score[t]); };
+        u32 least = least_within<1024>(count, key, low, SCORE_BITS, bin.here, keep);
+        each_from<1024>(count, least, keep, key, [=](int n, int t) { out[n] = (float)t; });
     }
-    __syncthreads();
-    if (threadIdx.x == 0) counts->x = 0;
-    for (int b = threadIdx.x; b < SCORE_BINS / 4; b += 1024) ((uint4*)bins)[b] = uint4{0, 0, 0, 0};
 }

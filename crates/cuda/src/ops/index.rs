@@ -11,9 +11,9 @@ use crate::program::{Axis, Scratch, Slot};
 const TILED: [usize; 2] = [512, 128];
 const PLAIN: [usize; 2] = [64, 8];
 
-/// Bins of scores (`kernels/common/bins.cuh`), positions that a block sorts out by them, and how many may be left to be compared
-/// (`kernels/select.cu`).
-const BINS: usize = 1 << 14;
+/// Bins of a row's scores, all copies of them (`kernels/common/bins.cuh`), positions that a block sorts out by them, and how many may
+/// be left to be compared (`kernels/select.cu`).
+const BINS: usize = 2 << 12;
 const PART: usize = 4096;
 const LISTED: usize = 8192;
 
@@ -45,10 +45,8 @@ pub(crate) fn pick(l: &mut Lower<'_>, op: usize, query: Slot, gate: Slot) {
 fn select(l: &mut Lower<'_>, keep: usize, [scores, bins]: [Slot; 2], to: Slot) {
     let (rows, table) = (l.rows(), l.choices.layout.table);
     let unit = l.unit("select").int("KEEP", keep).int("LISTED", LISTED);
-    let listed = rows * LISTED * 4;
-    let [marks, keys, places, counts] =
-        [(1, rows * table * BLOCK / 8), (2, listed), (3, listed), (4, rows * 8)]
-            .map(|(n, bytes)| l.program.scratch(Scratch::Chosen(n), bytes));
+    let marks = l.program.scratch(Scratch::Chosen(1), rows * table * BLOCK / 32 * 8);
+    let done = l.program.scratch(Scratch::Chosen(2), rows * 4);
     let grid = [Axis::Blocks(l.choices.context.div_ceil(PART) as u32), Axis::Blocks(1), Axis::Rows(1)];
-    l.call(unit, grid, 1024, vec![Slot::Step, scores, bins, marks, keys, places, counts, to]);
+    l.call(unit, grid, 1024, vec![Slot::Step, scores, bins, marks, done, to]);
 }

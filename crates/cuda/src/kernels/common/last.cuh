@@ -5,13 +5,16 @@
 // before and after.
 DI bool last_block(int* arrived, int blocks) {
     __shared__ int last;
-    __threadfence();
     __syncthreads();
+    // one thread's fence is also for what others wrote before they met
     if (threadIdx.x == 0) {
+        __threadfence();
         last = atomicAdd(arrived, 1) == blocks - 1;
-        if (last) *arrived = 0;
+        if (last) {
+            *arrived = 0;
+            __threadfence();
+        }
     }
     __syncthreads();
-    if (last) __threadfence();
     return last;
 }

@@ -68,81 +68,91 @@ DI void range(int count, Key key, u32& low, u32& high) {
     high = __reduce_max_sync(~0u, lane < THREADS / 32 ? highs[lane] : 0);
 }
 
-// Of `count` keys the least of the `keep` largest, and how many equal to it are kept. There are more than `keep`.
-// The range that it lies in is cut into BINS, and the bin that it lies in again, until few keys are in it.
+// What a block looks for the least key with; there is one, whatever the keys.
+struct Search {
+    int histogram[BINS], found[3], listed;
+    u32 list[FEW], least;
+};
+
+DI Search& search() {
+    __shared__ Search s;
+    return s;
+}
+
+// Of the `left` of `count` keys that lie from `low` on, `bits` bits far, the least of the `equals` largest; in the end, `equals` is how
+// many of those equal to it are kept. The range is cut into BINS, and the bin that it lies in again, until few keys are in it.
 template <int THREADS, class Key>
-DI u32 least_kept(int count, int keep, Key key, int& equals) {
-    __shared__ int histogram[BINS], found[3], listed;
-    __shared__ u32 list[FEW], least;
+DI u32 least_within(int count, Key key, u32 low, int bits, int left, int& equals) {
+    Search& s = search();
     const int each = BINS / THREADS;
-    u32 low, high;
-    range<THREADS>(count, key, low, high);
-    int bits = 32 - __clz((int)(high - low)), left = count;
-    // of those that lie from low on, `bits` bits far
     auto inside = [&](int t, u32 k) { return t < count && k >= low && (bits > 31 || (k - low) >> bits == 0); };
-    equals = keep;
     while (left > FEW && bits > 0) {
         int shift = bits > BITS ? bits - BITS : 0, own = 0;
-        for (int b = threadIdx.x; b < BINS; b += THREADS) histogram[b] = 0;
+        for (int b = threadIdx.x; b < BINS; b += THREADS) s.histogram[b] = 0;
         __syncthreads();
         visit(0, count, threadIdx.x, THREADS, key, [&](int t, u32 k) {
-            if (inside(t, k)) atomicAdd(&histogram[k - low >> shift], 1);
+            if (inside(t, k)) atomicAdd(&s.histogram[k - low >> shift], 1);
         });
         __syncthreads();
         // from the last bin down
         int last = BINS - 1 - threadIdx.x * each;
 #pragma unroll
-        for (int b = 0; b < each; b++) own += histogram[last - b];
+        for (int b = 0; b < each; b++) own += s.histogram[last - b];
         int above = threads_before<THREADS>(own);
 #pragma unroll
         for (int b = 0; b < each; b++) {
-            int here = histogram[last - b];
+            int here = s.histogram[last - b];
             if (above < equals && equals <= above + here) {
-                found[0] = last - b;
-                found[1] = above;
-                found[2] = here;
+                s.found[0] = last - b;
+                s.found[1] = above;
+                s.found[2] = here;
             }
             above += here;
         }
         __syncthreads();
-        low += (u32)found[0] << shift;
-        equals -= found[1];
-        left = found[2];
+        low += (u32)s.found[0] << shift;
+        equals -= s.found[1];
+        left = s.found[2];
         bits = shift;
     }
     if (bits == 0) return low;
-    if (threadIdx.x == 0) listed = 0;
+    if (threadIdx.x == 0) s.listed = 0;
     __syncthreads();
     visit(0, count, threadIdx.x, THREADS, key, [&](int t, u32 k) {
-        if (inside(t, k)) list[atomicAdd(&listed, 1)] = k;
+        if (inside(t, k)) s.list[atomicAdd(&s.listed, 1)] = k;
     });
     __syncthreads();
     for (int n = threadIdx.x; n < left; n += THREADS) {
         int larger = 0, same = 0;
         for (int m = 0; m < left; m++) {
-            larger += list[m] > list[n];
-            same += list[m] == list[n];
+            larger += s.list[m] > s.list[n];
+            same += s.list[m] == s.list[n];
         }
         if (larger < equals && equals <= larger + same) {
-            least = list[n];
-            found[0] = larger;
+            s.least = s.list[n];
+            s.found[0] = larger;
         }
     }
     __syncthreads();
-    equals -= found[0];
-    return least;
+    equals -= s.found[0];
+    return s.least;
 }
 
-// Calls write(n, t) for the n-th of the `keep` largest of `count` keys, in order of their places t: ties go to the lower
-// place. Where there are no more than `keep`, for all. Every thread of the block calls it.
+// Of `count` keys the least of the `keep` largest, and how many equal to it are kept.
+template <int THREADS, class Key>
+DI u32 least_kept(int count, int keep, Key key, int& equals) {
+    u32 low, high;
+    range<THREADS>(count, key, low, high);
+    equals = keep;
+    return least_within<THREADS>(count, key, low, 32 - __clz((int)(high - low)), count, equals);
+}
+
+// Calls write(n, t) for the n-th of those of `count` keys that are larger than `least`, and of the first `equals` that equal it, in
+// order of their places t. Every thread of the block calls it.
 template <int THREADS, class Key, class Write>
-DI void each_kept(int count, int keep, Key key, Write write) {
-    if (count <= keep) {
-        for (int t = threadIdx.x; t < count; t += THREADS) write(t, t);
-        return;
-    }
-    int equals, larger = 0, same = 0, lane = threadIdx.x % 32;
-    u32 least = least_kept<THREADS>(count, keep, key, equals), lower = (1u << lane) - 1;
+DI void each_from(int count, u32 least, int equals, Key key, Write write) {
+    int larger = 0, same = 0, lane = threadIdx.x % 32;
+    u32 lower = (1u << lane) - 1;
     // a range of places for each warp
     int size = (count + THREADS - 1) / THREADS * 32, first = threadIdx.x / 32 * size, end = min(count, first + size);
     visit(first, end, lane, 32, key, [&](int t, u32 k) {
@@ -160,4 +170,17 @@ DI void each_kept(int count, int keep, Key key, Write write) {
         larger += __popc(above);
         same += __popc(equal);
     });
+}
+
+// Calls write(n, t) for the n-th of the `keep` largest of `count` keys, in order of their places t: ties go to the lower
+// place. Where there are no more than `keep`, for all. Every thread of the block calls it.
+template <int THREADS, class Key, class Write>
+DI void each_kept(int count, int keep, Key key, Write write) {
+    if (count <= keep) {
+        for (int t = threadIdx.x; t < count; t += THREADS) write(t, t);
+        return;
+    }
+    int equals;
+    u32 least = least_kept<THREADS>(count, keep, key, equals);
+    each_from<THREADS>(count, least, equals, key, write);
 }
