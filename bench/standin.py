@@ -1,7 +1,7 @@
 """One card in the place of eight: standin.py BINARY OUT.json [TB/S [US,...]].
 
-A rank of eight of GLM-5 with all its layers, on as many multiprocessors as read about so many terabytes a second, with so many
-microseconds in the place of each sum over ranks. `plan` predicts each step before any is run; then they are measured.
+A rank of eight of GLM-5 with all its layers, on so few multiprocessors that its weights go by at about so many terabytes a second, with
+so many microseconds in the place of each sum over ranks. `plan` predicts each step before any is run; then they are measured.
 """
 import datetime
 import json
@@ -33,13 +33,16 @@ def read(binary, part):
 
 
 def sized(binary, wanted, whole):
-    """The part whose speed is nearest, and all that were tried."""
+    """The part on which the step's bytes take as long as at the wanted speed, as `plan` says it, and all that were tried."""
     tried = []
     for part in range(STEP, whole["multiprocessors"], STEP):
         tried.append(read(binary, part))
-        if tried[-1]["bytes_s"] > wanted:
+        step = predict(binary, tried[-1], 0)
+        tried[-1]["step_bytes_s"] = step["bytes"] / (step["reading_us"] + step["computing_us"]) * 1e6
+        print(f"the step reads {tried[-1]['step_bytes_s'] / 1e12:.3f} TB/s of them", flush=True)
+        if tried[-1]["step_bytes_s"] > wanted:
             break
-    return min(tried, key=lambda found: abs(found["bytes_s"] - wanted)), tried
+    return min(tried, key=lambda found: abs(found["step_bytes_s"] - wanted)), tried
 
 
 def predict(binary, card, us):

@@ -1,9 +1,9 @@
-//! What a step will take before it is run: of each launch a latency that does not depend on the card's size, its bytes at the speed of
-//! the memory, and its weights at that of the multiprocessors; and the sums over ranks, each as long as it is said to be.
+//! What a step will take before it is run: of each launch a latency that does not depend on the card's size, and then its bytes at the
+//! speed of the memory or its weights at that of the multiprocessors, whichever takes longer; and the sums over ranks, each as long as it
+//! is said to be.
 //!
-//! The numbers are those of an NVIDIA H200 (`bench/2026-12-01-launches-h200.txt`): least squares over the launches of four models'
-//! steps, less what stamps between launches cost, by which the steps come out within 2 %. No other card, and no step far into a
-//! context, had a part in them.
+//! The numbers are those of an NVIDIA H200, of launches one by one and of steps on all of its multiprocessors and on eight of them
+//! (docs/performance.md). No other card, and no step far into a context, had a part in them.
 
 use std::time::Duration;
 
@@ -19,22 +19,24 @@ use crate::{CudaOptions, Result};
 
 /// Seconds of a launch of a kind that reads nothing, the way from the one before it included.
 const LATENCIES: [(Kernel, f64); 7] = [
-    (Kernel::Product, 2.6e-6),
-    (Kernel::Made, 3.2e-6),
-    (Kernel::Joined, 5.0e-6),
-    (Kernel::Norm, 3.3e-6),
-    (Kernel::Attention, 4.6e-6),
-    (Kernel::Answer, 7.7e-6),
-    (Kernel::Other, 1.9e-6),
+    (Kernel::Product, 2.05e-6),
+    (Kernel::Made, 2.7e-6),
+    (Kernel::Joined, 4.5e-6),
+    (Kernel::Norm, 3.0e-6),
+    (Kernel::Attention, 3.3e-6),
+    (Kernel::Answer, 6.4e-6),
+    (Kernel::Other, 1.4e-6),
 ];
 
-/// The same of what stands in the place of a sum over ranks: a block of one thread behind a launch that it overlaps with (a chain of
-/// such, measured on the same card).
-const STAND_IN: f64 = 0.5e-6;
+/// The same of what stands in the place of a sum over ranks: a block of one thread behind a launch that it overlaps with.
+const STAND_IN: f64 = 0.2e-6;
 
-/// Weights a second that a multiprocessor multiplies with, of whatever type: the part of products that fewer multiprocessors do
-/// more slowly, however fast memory is. The fit is at 132 of them.
-const WEIGHTS: f64 = 326e9;
+/// The share of a plain read's speed that launches reach which memory bounds.
+const SHARE: f64 = 0.91;
+
+/// Weights a second that a multiprocessor multiplies with: those that are of bytes or more, and those of super-blocks, which are taken
+/// apart first.
+const WEIGHTS: [f64; 2] = [70e9, 48e9];
 
 /// Kinds of launches that take as long as each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,9 +105,9 @@ pub struct Prediction {
     pub read: [u64; 2],
     /// Sums over ranks that have a time.
     pub sums: usize,
-    /// For the bytes.
+    /// For launches that memory bounds.
     pub reading: f64,
-    /// For the weights.
+    /// For those that multiprocessors bound.
     pub computing: f64,
     /// From launch to launch.
     pub latency: f64,
@@ -144,7 +146,7 @@ pub fn step(d: &Description, plan: &RankPlan, asked: &Asked, card: &Card) -> Res
     };
     let program = lower(plans, choices)?;
     let reads = Reads { description: d, plans, last: last as u64, element: if fast { 2 } else { 4 } };
-    let (mut read, mut sums, mut latency) = ([0; 2], 0, 0.0);
+    let (mut read, mut bound, mut sums, mut latency) = ([0; 2], [0.0; 2], 0, 0.0);
     for call in &program.calls {
         let unit = &program.units[call.unit];
         if unit.stem == "delay" {
@@ -152,15 +154,20 @@ pub fn step(d: &Description, plan: &RankPlan, asked: &Asked, card: &Card) -> Res
             continue;
         }
         latency += Kernel::of(unit).latency();
-        read[0] += reads.of(unit.stem, call).1;
-        read[1] += reads.elements(call);
+        let (bytes, weights) = (reads.of(unit.stem, call).1, reads.elements(call));
+        let of_kind = |kind: usize| weights[kind] as f64 / (WEIGHTS[kind] * card.multiprocessors as f64);
+        let times = [bytes as f64 / (SHARE * card.bandwidth), of_kind(0) + of_kind(1)];
+        let longer = usize::from(times[1] > times[0]);
+        bound[longer] += times[longer];
+        read[0] += bytes;
+        read[1] += weights.iter().sum::<u64>();
     }
     Ok(Prediction {
         launches: program.calls.len(),
         read,
         sums,
-        reading: read[0] as f64 / card.bandwidth,
-        computing: read[1] as f64 / (WEIGHTS * card.multiprocessors as f64),
+        reading: bound[0],
+        computing: bound[1],
         latency,
         exchanges: sums as f64 * exchange.as_secs_f64(),
     })

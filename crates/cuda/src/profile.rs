@@ -74,16 +74,21 @@ impl Reads<'_> {
         (name, bytes + self.cache(stem, call))
     }
 
-    /// Elements of the matrices that a call multiplies with.
-    pub(crate) fn elements(&self, call: &Call) -> u64 {
+    /// Elements of the matrices that a call multiplies with: those of super-blocks apart, behind the others.
+    pub(crate) fn elements(&self, call: &Call) -> [u64; 2] {
         let mut weights = vec![];
         call.args.iter().for_each(|slot| weights_of(slot, &mut weights));
         let of = |[rank, op, index]: [usize; 3]| {
             let (op, local) = (&self.description.ops[op], &self.plans[rank].ops[op]);
             let multiplied = op.kind != Kind::Embed && !local.is_vector(index);
-            if multiplied { cost::share(op, local.weights[index].params()) } else { 0 }
+            let weight = &local.weights[index];
+            let elements = if multiplied { cost::share(op, weight.params()) } else { 0 };
+            (usize::from(weight.quant.block_len() > 32), elements)
         };
-        weights.into_iter().map(of).sum()
+        weights.into_iter().map(of).fold([0; 2], |mut all, (kind, elements)| {
+            all[kind] += elements;
+            all
+        })
     }
 
     /// Bytes of the cache that a kernel reads. The first cache slot that it is given tells the op.

@@ -213,7 +213,7 @@ fn gpu_refusals_name_the_kernel() {
     assert_eq!(read(&mut gpu, q, 288), numbers);
 }
 
-/// What is read in a recording is read by the part that recorded it: a sixth of a card is slower than all of it.
+/// What is read in a recording is read by the part that recorded it: eight multiprocessors are slower than all.
 #[test]
 fn gpu_part_is_all_that_there_is() {
     let Some(mut whole) = gpu() else { return };
@@ -221,12 +221,13 @@ fn gpu_part_is_all_that_there_is() {
     let speed = reading(&mut whole, 1 << 30).unwrap();
     drop(whole);
     let open = |some: u32| Gpu::open_part(0, jit().unwrap(), Some(some));
-    let some = (all / 6).next_multiple_of(8);
+    // a multiprocessor reads much: 24 of an H200's 132 read 3.7 TB/s of 4.5, eight 1.3
+    let some = 8;
     let mut part = open(some).unwrap();
     assert_eq!((part.info().multiprocessors, part.multiprocessors()), (some, some));
     let slow = reading(&mut part, 1 << 30).unwrap();
     println!("{all} multiprocessors read {:.2} TB/s, {some} {:.2}", speed / 1e12, slow / 1e12);
-    assert!(slow < 0.8 * speed, "{slow} of {speed}");
+    assert!(slow < 0.5 * speed, "{slow} of {speed}");
     // it is a device as any other
     let (launch, codes) = quantize(&mut part);
     let (numbers, expected) = whole_numbers(7);

@@ -54,10 +54,12 @@ struct Merge {
         __shared__ __align__(8) float shares[SHARES][256];
         if (used <= SHARES) {
             // a part is a share
-            float v = 0;
+            float v = 0, sum[SHARES];
             int k = first + threadIdx.x;
-#pragma unroll 1
-            for (int p = 0; p < used; p++) v += k < Value ? weight[p] * sums[p * Value + k] : 0;
+#pragma unroll
+            for (int p = 0; p < SHARES; p++) sum[p] = p < used && k < Value ? sums[p * Value + k] : 0;
+#pragma unroll
+            for (int p = 0; p < SHARES; p++) v += p < used ? weight[p] * sum[p] : 0;
             return v / total;
         }
         int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
