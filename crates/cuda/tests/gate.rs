@@ -18,12 +18,12 @@ const SOME: &str = "SHARDWRIGHT_ARCHITECTURES";
 /// Narrows the kernels: words that their labels have, with commas between.
 const LABELS: &str = "SHARDWRIGHT_LABELS";
 /// Kernels that may spill: stem, some of its numbers, and at most how many bytes, stored and loaded, on each architecture. The last
-/// step of an answer is one block; heads of latent attention without rounding are for comparing; the router of rows of 7,168 that
-/// chooses in groups spills a few words on one architecture.
+/// step of an answer is one block; heads of latent attention without rounding are for comparing; pairs of rows of 7,168 fill registers
+/// to the last, and one word more than there are on one architecture.
 const SPILLS: [Spill; 3] = [
     ("answer", &["LAST=1"], [32, 72, 72, 0, 8, 8, 104]),
     ("linear", &["TILE=8", "PREPARE=MERGED", "FAST=0"], [0, 0, 0, 0, 356, 356, 356]),
-    ("linear", &["TILE=1", "CHOOSE=1", "COLS=7168", "SLICES=8"], [0, 0, 0, 0, 0, 0, 12]),
+    ("linear", &["TILE=1", "GATED,", "COLS=7168"], [0, 0, 0, 8, 0, 0, 0]),
 ];
 type Spill = (&'static str, &'static [&'static str], [u32; ARCHITECTURES.len()]);
 /// The most shared memory that a block can have on each of them.
