@@ -112,6 +112,14 @@ pub fn units(multiprocessors: usize) -> Result<BTreeSet<Unit>> {
     }
     units.extend([Unit::new("hash").int("WIDTH", 1), Unit::new("read").int("ROUNDS", 8), Unit::new("stamp")]);
     units.insert(sum::delay(2000));
+    units.extend(exchanges());
+    units.insert(sizes("pointwise").int("WIDTH", 4096).int("WHAT", "COPY"));
+    Ok(units)
+}
+
+/// What sums over eight ranks, and norms that receive the sum of two and of eight.
+fn exchanges() -> Vec<Unit> {
+    let sizes = |stem| Unit::new(stem).int("MAX_ROWS", 64);
     let exchange = |receive: u8, legs: u8| {
         let unit = sizes("exchange")
             .int("RANKS", 8)
@@ -121,7 +129,7 @@ pub fn units(multiprocessors: usize) -> Result<BTreeSet<Unit>> {
         let unit = unit.int("ADDENDS", 2).int("RECEIVE", receive).int("LEGS", legs);
         unit.int("BLOCK", 128).int("BLOCKS", 48)
     };
-    units.extend([exchange(0, 1), exchange(1, 1), exchange(1, 2)]);
+    let mut units = vec![exchange(0, 1), exchange(1, 1), exchange(1, 2)];
     let norm = sizes("norm")
         .int("WIDTH", 6144)
         .int("RUNS", 1)
@@ -131,10 +139,9 @@ pub fn units(multiprocessors: usize) -> Result<BTreeSet<Unit>> {
         .int("SHARES", 1);
     for ranks in [2, 8] {
         let unit = norm.clone().int("ADDENDS", 3).int("BLOCK", 256).int("RECEIVE", 1).int("RANKS", ranks);
-        units.insert(unit.int("CAPACITY", 98_304).int("BF16", 1));
+        units.push(unit.int("CAPACITY", 98_304).int("BF16", 1));
     }
-    units.insert(sizes("pointwise").int("WIDTH", 4096).int("WHAT", "COPY"));
-    Ok(units)
+    units
 }
 
 /// Products of many rows, for each type of weight.

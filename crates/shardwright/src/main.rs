@@ -4,6 +4,7 @@
 mod commands;
 mod compare;
 mod device;
+mod files;
 mod gpu;
 mod hub;
 mod memory;

@@ -1,9 +1,10 @@
 //! `shardwright eval`: perplexity of a text, and how far a model is from another.
 
 use crate::compare::{Agreement, agreement, log_softmax};
+use crate::files::read_ids;
 use crate::progress::Progress;
 use crate::steps::{logits, steps};
-use crate::wire::{BackendArgs, ModelArgs, Opened, Size, read_ids, tokenizer};
+use crate::wire::{BackendArgs, ModelArgs, Opened, Size, tokenizer};
 use anyhow::{Context, bail};
 use serde_json::json;
 use shardwright_model::exec::Executor;

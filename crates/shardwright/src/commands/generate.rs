@@ -1,7 +1,8 @@
 //! `shardwright generate`: the greedy continuation of given token ids, for machines that compare.
 
+use crate::files::read_ids;
 use crate::progress::Progress;
-use crate::wire::{BackendArgs, ModelArgs, Size, read_ids};
+use crate::wire::{BackendArgs, ModelArgs, Size};
 use anyhow::bail;
 use shardwright_engine::generate::Generator;
 use shardwright_engine::request::{Part, Request};

@@ -1,8 +1,9 @@
 //! `shardwright logits`: every logit of given token ids, for machines that compare.
 
+use crate::files::read_ids;
 use crate::progress::Progress;
 use crate::steps::{logits, steps};
-use crate::wire::{BackendArgs, ModelArgs, Size, read_ids};
+use crate::wire::{BackendArgs, ModelArgs, Size};
 use anyhow::Context;
 use std::fs::File;
 use std::io::{BufWriter, Write};

@@ -1,8 +1,9 @@
 //! `shardwright verify`: two executions of one prompt, value by value, and the first that differs.
 
 use crate::compare::{Agreement, Comparer, Difference, Recorder, agreement};
+use crate::files::read_ids;
 use crate::steps::steps;
-use crate::wire::{BackendArgs, ModelArgs, Opened, Size, read_ids, tokenizer};
+use crate::wire::{BackendArgs, ModelArgs, Opened, Size, tokenizer};
 use anyhow::bail;
 use serde_json::json;
 use shardwright_model::exec::{Executor, Probe, RowOutput};
