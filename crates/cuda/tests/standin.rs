@@ -31,7 +31,8 @@ use shardwright_model::presets::{Preset, Recipe};
 /// (`bench/2026-12-01-cuda-h200-standin-8.json` for the rank of eight, the others of the same day and commit).
 const H200: Card = Card { bandwidth: 4.54e12, multiprocessors: 132 };
 const PART: Card = Card { bandwidth: 1.267e12, multiprocessors: 8 };
-const MEASURED: [(&str, &str, Option<u32>, usize, Card, f64); 5] = [
+type Measured = (&'static str, &'static str, Option<u32>, usize, Card, f64);
+const MEASURED: [Measured; 5] = [
     ("glm-5", "q4_k-experts", Some(7), 1, H200, 1154.0),
     ("glm-4.7-flash", "q4_k-experts", None, 1, H200, 2097.0),
     ("llama-3-8b", "q4_k_m", None, 1, H200, 2012.0),
