@@ -36,7 +36,7 @@ fn listed(text: &str) -> Option<Vec<usize>> {
     for run in text.split(',') {
         let (first, last) = run.split_once('-').unwrap_or((run, run));
         let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        all.extend(first..=last.min(first + CpuSet::MAX_CPU));
+        all.extend(first..=last.min(first.saturating_add(CpuSet::MAX_CPU)));
     }
     Some(all)
 }

@@ -49,7 +49,7 @@ pub(crate) struct Deal<T> {
 
 /// Rows for a block, of which each has `bytes`, where `fair` is its share of all bytes: whole sets of `least`.
 pub(crate) fn own(rows: usize, bytes: usize, fair: usize, least: usize) -> usize {
-    fair.div_ceil(bytes.max(1)).min(MOST).min(rows).next_multiple_of(least.max(1))
+    fair.div_ceil(bytes.max(1)).min(MOST).min(rows).max(1).next_multiple_of(least.max(1))
 }
 
 /// The most even of the deals that `by` makes of `all` bytes for so many blocks of `threads` threads, on a device of so many
@@ -105,6 +105,9 @@ mod tests {
         // many waves
         check(132, [154_880, 5040, 4], 128, "2");
         check(132, [1, 100, 8], 8, "2");
+        // nothing to read
+        check(132, [64, 0, 1], 1, "2");
+        check(132, [0, 100, 1], 1, "2");
         // the same rows over 376 blocks, and over 96
         check(188, [6144, 17_408, 1], 17, "2");
         check(48, [6144, 17_408, 1], 64, "2");

@@ -186,6 +186,20 @@ fn pasted_flags_with_negative_numbers_and_units_are_understood() {
 }
 
 #[test]
+fn flags_that_would_do_nothing_are_refused() {
+    let demo = ["bench", "--demo", "-p", "1", "-n", "1", "-r", "1"];
+    let bench = |more: &[&str], word: &str| check(&[&demo[..], more].concat(), 1, &[word, "leave it out"]);
+    bench(&["--layers", "1"], "--layers");
+    bench(&["--tp-rank", "0/8"], "--tp-rank");
+    bench(&["--depth", "7"], "--depth");
+    let plan = ["plan", "--like-preset", "tiny-llama"];
+    let plan = |more: &[&str], word: &str| check(&[&plan[..], more].concat(), 1, &[word]);
+    plan(&["--exchange-us", "3"], "--bandwidth");
+    plan(&["--multiprocessors", "3"], "--bandwidth");
+    plan(&["--bandwidth", "0"], "gives nothing");
+}
+
+#[test]
 fn the_demo_is_named_without_the_place_of_its_build() {
     let why = fails(&["run", "--demo", "-p", "x", "--tp", "9"], 1);
     assert!(why.contains("9 ranks") && !why.contains('/'), "{why}");

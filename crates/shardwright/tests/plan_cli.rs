@@ -50,7 +50,9 @@ fn a_step_is_predicted_part_by_part() {
     assert_eq!((number(&part, "bandwidth"), number(&part, "multiprocessors")), (1.5e12, 48.0));
     let near = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 1e-9, "{a} for {b}");
     near(number(&part, "exchanges_us"), 156.0 * 11.0);
-    near(number(&part, "reading_us"), number(&part, "bytes") / 1.5e6);
+    // each launch's bytes, or its weights where those take longer
+    let busy = number(&part, "reading_us") + number(&part, "computing_us");
+    assert!(busy > number(&part, "bytes") / 1.5e6, "{part}");
     let parts = ["reading_us", "computing_us", "latency_us", "exchanges_us"].map(|name| number(&part, name));
     near(number(&part, "us"), parts.iter().sum());
     near(number(&part, "tok_s"), 1e6 / number(&part, "us"));

@@ -13,8 +13,6 @@ extern "C" __global__ void __launch_bounds__(256)
     run(const int* step, const float* q, const float* gate, const Element* keys, float* score, u32* bins) {
     int i = blockIdx.z, lane = threadIdx.x % 32, count = i < step_rows(step) ? step_position(step, i) + 1 : 0;
     const int* table = step_table(step, i);
-    __shared__ OwnBins own;
-    clear_bins<256>(own);
     in_turn();
     if (count <= KEEP) return;
     __shared__ float query[HEADS * WIDTH], gates[HEADS];
@@ -39,7 +37,6 @@ extern "C" __global__ void __launch_bounds__(256)
         // not -0, which would order below 0
         float v = sum * FACTOR + 0.0f;
         score[i * step_context(step) + t] = v;
-        count_score(own, v);
+        count_score(bins, i, v);
     }
-    add_bins<256>(own, bins, i);
 }

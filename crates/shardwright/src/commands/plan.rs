@@ -153,7 +153,24 @@ impl Model {
     }
 }
 
+impl Args {
+    /// What only a prediction takes is not left out in silence.
+    fn check(&self) -> anyhow::Result<()> {
+        if self.bandwidth == Some(0) {
+            bail!("`--bandwidth 0`: memory that gives nothing runs no step; such as 1.8T is meant");
+        }
+        let predicts = self.bandwidth.is_some() || self.card.is_some();
+        if !predicts && (self.multiprocessors.is_some() || !self.exchange_us.is_zero()) {
+            bail!(
+                "`--multiprocessors` and `--exchange-us` are for the step that is predicted, which takes `--card` or `--bandwidth` too"
+            );
+        }
+        Ok(())
+    }
+}
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    args.check()?;
     let model = Model::open(args)?;
     let trunk = arch::describe(model.hyper());
     let draft = arch::draft(model.hyper());

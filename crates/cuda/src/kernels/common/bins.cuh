@@ -22,6 +22,12 @@ DI void clear_bins(OwnBins& own) {
 
 DI void count_score(OwnBins& own, float score) { atomicAdd(&own.count[score_bin(ordered(score))], 1u); }
 
+// The same where blocks are few, and shared memory is wanted for other things.
+DI void count_score(u32* bins, int i, float score) {
+    bins += ((u64)i * BIN_COPIES + blockIdx.x % BIN_COPIES) * SCORE_BINS;
+    atomicAdd(&bins[score_bin(ordered(score))], 1u);
+}
+
 // Adds a block's counts to those of row i, by all its threads. Neighbours go together, as bins that are hot lie side by side.
 template <int THREADS>
 DI void add_bins(const OwnBins& own, u32* bins, int i) {

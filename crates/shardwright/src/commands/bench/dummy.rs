@@ -3,7 +3,7 @@
 use crate::device::Slice;
 use crate::table::parse_microseconds;
 use crate::wire::{ModelArgs, Opened};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use shardwright_model::hyper::Options;
 use shardwright_model::presets::{Preset, Recipe};
 use shardwright_model::synth::{self, Layout};
@@ -45,6 +45,22 @@ pub(super) struct DummyArgs {
 }
 
 impl DummyArgs {
+    /// What is of dummy models only is not left out in silence where there is none.
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        let given = [
+            ("--layers", self.layers.is_some()),
+            ("--tp-rank", self.tp_rank.is_some()),
+            ("--depth", self.depth > 0),
+        ];
+        if let Some((flag, _)) = given.iter().find(|(_, given)| *given && self.dummy.is_none()) {
+            bail!("`{flag}` is for dummy models: name one with `--dummy`, or leave it out");
+        }
+        if !self.exchange_us.is_zero() && self.tp_rank.is_none() {
+            bail!("`--exchange-us` is for one rank by itself: name it with `--tp-rank`, or leave it out");
+        }
+        Ok(())
+    }
+
     /// The model, if one is asked for.
     pub(super) fn open(&self, model: &ModelArgs) -> anyhow::Result<Option<Opened>> {
         let Some(name) = &self.dummy else { return Ok(None) };

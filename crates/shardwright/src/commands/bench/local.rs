@@ -23,7 +23,7 @@ pub(super) struct LocalArgs {
     #[command(flatten)]
     backend: BackendArgs,
     #[command(flatten)]
-    dummy: DummyArgs,
+    pub(super) dummy: DummyArgs,
     /// Show what each launch of a step after the prompt takes on a GPU, and the share that it reaches of the memory's speed.
     #[arg(long, conflicts_with_all = ["url", "kernels"])]
     per_kernel: bool,

@@ -97,6 +97,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(Of::Ladder(ladder)) = &args.of {
         return ladder::run(ladder);
     }
+    args.local.dummy.check()?;
     match args.server.url() {
         _ if args.kernels => kernels::run(&args.local.cards()?, &args.how),
         _ if args.read => local::read(&args.local, &args.how),
