@@ -2,6 +2,8 @@
 
 use shardwright_model::watch::Parted;
 
+use crate::pairs::{Absent, Wrong};
+
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -78,6 +80,16 @@ pub enum Error {
         /// Who has not come.
         missing: Vec<usize>,
     },
+    /// Ranks that do not find each other at the start.
+    #[error(transparent)]
+    Absent(#[from] Absent),
+    /// Devices that get wrong bytes from each other, by every way that sums could go.
+    #[error(
+        "{}; nothing was loaded. `shardwright doctor` tells whether an IOMMU or access control (ACS) of the bridges is in the \
+         way: turn them off, run over fewer GPUs (`--tp`, `--device`), those of one socket, or with `--device cpu`",
+        listed(.0)
+    )]
+    Wrong(Vec<Wrong>),
     /// A rank that does no more.
     #[error("rank {rank} is gone: {why}")]
     Gone {
@@ -97,7 +109,12 @@ pub enum Error {
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-fn ranks(all: &[usize]) -> String {
+fn listed(all: &[Wrong]) -> String {
+    all.iter().map(Wrong::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// Their names.
+pub(crate) fn ranks(all: &[usize]) -> String {
     let names: Vec<String> = all.iter().map(|rank| format!("rank {rank}")).collect();
     names.join(" and ")
 }

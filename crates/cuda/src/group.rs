@@ -239,7 +239,7 @@ fn joined(shown: Vec<Shown>) -> Shown {
     first
 }
 
-fn said(panic: &(dyn Any + Send)) -> String {
+pub(crate) fn said(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
     format!("its thread has panicked: {}", text.unwrap_or("no reason is known"))
 }

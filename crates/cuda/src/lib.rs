@@ -27,6 +27,7 @@ mod needs;
 pub mod nvml;
 pub mod nvrtc;
 mod ops;
+pub mod pairs;
 pub mod peers;
 pub mod planes;
 pub mod predict;

@@ -47,11 +47,11 @@ impl Sum {
         Sum { rows: 1, width, wire: Wire::F32, legs: 1 }
     }
 
-    fn elements(&self) -> usize {
+    pub(crate) fn elements(&self) -> usize {
         self.rows * self.width
     }
 
-    fn packets(&self) -> usize {
+    pub(crate) fn packets(&self) -> usize {
         self.elements() / packet(self.wire)
     }
 
@@ -116,29 +116,27 @@ pub(crate) fn time(devices: &mut [&mut dyn Device], sum: Sum, sums: usize) -> Re
 }
 
 /// A device's part.
-struct End {
-    rank: usize,
-    ranks: usize,
-    exchange: Exchange,
+pub(crate) struct End {
+    pub(crate) rank: usize,
+    pub(crate) ranks: usize,
+    pub(crate) exchange: Exchange,
     kernel: Kernel,
-    sum: Sum,
-    step: u64,
-    from: u64,
-    to: u64,
+    pub(crate) sum: Sum,
+    /// How many rows there are.
+    pub(crate) step: u64,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
     op: u64,
 }
 
 impl End {
-    fn new(device: &mut dyn Device, [rank, ranks]: [usize; 2], sum: Sum) -> Result<End> {
+    pub(crate) fn new(device: &mut dyn Device, [rank, ranks]: [usize; 2], sum: Sum) -> Result<End> {
         let elements = sum.elements();
         let kernel = device.load(&[sum.unit(ranks)])?[0];
         let exchange = Exchange::new(device, [rank, ranks], sum.packets())?;
         let [step, from, to, op] = [32, 4 * elements, 4 * elements, 4];
         let (step, from) = (device.alloc(step)?, device.alloc(from)?);
         let (to, op) = (device.alloc(to)?, device.alloc(op)?);
-        device.upload(step, bytemuck::cast_slice(&[sum.rows as u32; 8]))?;
-        let numbers: Vec<f32> = (0..elements).map(|k| sum.summand(rank, k)).collect();
-        device.upload(from, bytemuck::cast_slice(&numbers))?;
         Ok(End { rank, ranks, exchange, kernel, sum, step, from, to, op })
     }
 
@@ -174,13 +172,19 @@ impl End {
     fn ready(&self, device: &mut dyn Device, inboxes: &[u64], sums: usize) -> Result<Recording> {
         self.exchange.meet(device, inboxes)?;
         self.exchange.patience(device, PATIENCE)?;
-        let launch = |n: usize| {
-            let [peers, inbox] = [self.exchange.peers(n % 2), self.exchange.inbox(n % 2)];
-            let args = vec![self.step, self.from, 0, self.to, peers, inbox, self.exchange.wait(), self.op];
-            let grid = [sum::blocks(self.sum.packets()) as u32, 1, 1];
-            Launch { kernel: self.kernel, grid, block: sum::BLOCK, shared: 0, args }
-        };
-        device.record(&(0..sums.next_multiple_of(2)).map(launch).collect::<Vec<_>>())
+        let sum = &self.sum;
+        device.upload(self.step, bytemuck::cast_slice(&[sum.rows as u32; 8]))?;
+        let numbers: Vec<f32> = (0..sum.elements()).map(|k| sum.summand(self.rank, k)).collect();
+        device.upload(self.from, bytemuck::cast_slice(&numbers))?;
+        device.record(&(0..sums.next_multiple_of(2)).map(|n| self.launch(n)).collect::<Vec<_>>())
+    }
+
+    /// Sum number `n`: those that follow each other take turns with the two slots.
+    pub(crate) fn launch(&self, n: usize) -> Launch {
+        let [peers, inbox] = [self.exchange.peers(n % 2), self.exchange.inbox(n % 2)];
+        let args = vec![self.step, self.from, 0, self.to, peers, inbox, self.exchange.wait(), self.op];
+        let grid = [sum::blocks(self.sum.packets()) as u32, 1, 1];
+        Launch { kernel: self.kernel, grid, block: sum::BLOCK, shared: 0, args }
     }
 
     fn check(&self, device: &mut dyn Device) -> Result<()> {

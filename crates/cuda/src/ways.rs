@@ -7,11 +7,12 @@ use shardwright_model::exec::Wire;
 use shardwright_model::op::Kind;
 use shardwright_model::plan::RankPlan;
 
-use crate::Result;
 use crate::device::Device;
 use crate::exec::CudaOptions;
 use crate::ops::sum::packet;
+use crate::pairs::{self, Wrong};
 use crate::peers::{self, Sum};
+use crate::{Error, Result};
 
 /// Sums in a recording, of which one takes what it would in a step.
 const SUMS: usize = 24;
@@ -30,6 +31,15 @@ pub struct Way {
     pub times: [Duration; 2],
     /// In how many they go.
     pub legs: usize,
+}
+
+/// Which ways there are, and how they were found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measured {
+    /// What sums take, where there is a choice.
+    pub ways: Vec<Way>,
+    /// Why there is none: the way that brings wrong bytes.
+    pub wrong: Option<Wrong>,
 }
 
 /// Programs whose sums could go either way: their tile, whether that is few rows, and a sum in one leg. Two legs are for where they send
@@ -68,7 +78,32 @@ pub fn tiles(plans: &[RankPlan], options: &CudaOptions) -> Vec<u32> {
 pub fn units(plans: &[RankPlan], options: &CudaOptions) -> Vec<crate::unit::Unit> {
     let ranks = plans.first().map_or(0, |p| p.ranks);
     let both = |sum: Sum| [1, 2].map(|legs| Sum { legs, ..sum }.unit(ranks));
-    open(plans, options).into_iter().flat_map(|(.., sum)| both(sum)).collect()
+    let measured = open(plans, options).into_iter().flat_map(|(.., sum)| both(sum));
+    measured.chain(tried(plans, options).iter().map(|sum| sum.unit(ranks))).collect()
+}
+
+/// The ways that sums of these plans may go, each as a sum of as many packets as an inbox has room for, a row each: one kernel is for
+/// all sizes.
+fn tried(plans: &[RankPlan], options: &CudaOptions) -> Vec<Sum> {
+    let (wire, rows) = (options.ranks.wire, plans.get(..1).map_or(0, |first| options.inbox(first)));
+    let ways = match (rows, tiles(plans, options).len()) {
+        (0, _) => 0,
+        (_, 0) => 1,
+        _ => 2,
+    };
+    (1..=ways).map(|legs| Sum { rows, width: packet(wire), wire, legs }).collect()
+}
+
+/// Packets of the steps of each program and recording, and those with one more: both sides of what is decided by size.
+fn sizes(plans: &[RankPlan], options: &CudaOptions) -> Vec<usize> {
+    let Some(first) = plans.get(..1) else { return vec![] };
+    let capacity = options.inbox(first);
+    let tiles = options.choices(first).into_iter().map(|choices| choices.tile);
+    let rows = tiles.chain(options.recorded.iter().copied()).map(|rows| rows as usize);
+    let most = options.rows.max(1);
+    rows.filter(|rows| *rows <= most)
+        .flat_map(|rows| [0, 1].map(|more| capacity / most * rows + more))
+        .collect()
 }
 
 /// Chooses by what `time` says that a sum takes, and tells what was measured.
@@ -91,18 +126,43 @@ pub fn choose(
     Ok(ways)
 }
 
-/// The same by measuring, on devices that hold nothing yet.
+/// The same by measuring, on devices that hold nothing yet and hold nothing afterwards, once every way has been seen to bring every bit.
+/// Where one does not, all go the other one. `lost` is told why this does not end, if a device does not come back.
 ///
 /// # Errors
-/// If a device does not get what another one sends, or gets it wrong.
+/// If ranks do not find each other, or no way brings what they send.
 pub fn measured(
     devices: &mut [&mut dyn Device],
     plans: &[RankPlan],
     options: &mut CudaOptions,
-) -> Result<Vec<Way>> {
-    choose(plans, options, &mut |sum| {
+    lost: &mut dyn FnMut(Error),
+) -> Result<Measured> {
+    let (sums, sizes) = (tried(plans, options), sizes(plans, options));
+    let mut wrong = vec![];
+    for sum in &sums {
+        wrong.extend(pairs::tried(devices, *sum, &sizes, options.patience[0], lost)?);
+    }
+    if !wrong.is_empty() {
+        let way = forced(&wrong, plans, options).ok_or(Error::Wrong(wrong.clone()))?;
+        options.two_legs = way;
+        return Ok(Measured { ways: vec![], wrong: wrong.pop() });
+    }
+    let ways = choose(plans, options, &mut |sum| {
         let time = peers::time(devices, sum, SUMS);
         devices.iter_mut().try_for_each(|device| device.clear())?;
         time
-    })
+    })?;
+    Ok(Measured { ways, wrong: None })
+}
+
+/// The tiles that go in two legs when one way is wrong: none, or all, if all can.
+fn forced(wrong: &[Wrong], plans: &[RankPlan], options: &CudaOptions) -> Option<Vec<u32>> {
+    let open = tiles(plans, options);
+    let mut all: Vec<u32> = options.choices(plans.get(..1)?).iter().map(|choices| choices.tile).collect();
+    all.dedup();
+    match wrong {
+        [Wrong { legs: 2, .. }] => Some(vec![]),
+        [Wrong { legs: 1, .. }] if open == all => Some(open),
+        _ => None,
+    }
 }

@@ -77,6 +77,10 @@ enum End {
     Sleep(Duration),
     /// What it says is not what it has.
     Lie,
+    /// Launches do nothing.
+    Never,
+    /// A launch does not come back for so long.
+    Stuck(Duration),
 }
 
 /// An emulator that ends when so many steps have been given to it.
@@ -94,7 +98,7 @@ impl Ending {
             End::Error => Err(Error::Driver("the card has fallen off the bus".into())),
             End::Panic => panic!("a fault of the program"),
             End::Silence => Ok(true),
-            End::Lie => Ok(false),
+            End::Lie | End::Never | End::Stuck(_) => Ok(false),
             End::Sleep(time) => {
                 std::thread::sleep(time);
                 Ok(false)
@@ -145,6 +149,11 @@ impl Device for Ending {
     }
 
     fn launch(&mut self, launch: &Launch) -> Result<()> {
+        match self.end {
+            End::Never => return Ok(()),
+            End::Stuck(time) => std::thread::sleep(time),
+            _ => {}
+        }
         self.inner.launch(launch)
     }
 
@@ -287,8 +296,128 @@ fn ways_are_measured() {
     let Some(mut all) = devices(4) else { return };
     let (plans, mut options) = planned(Wire::Bf16, fast());
     (options.rows, options.tiles) = (4, vec![1, 64]);
-    let mut devices: Vec<&mut dyn Device> = all.iter_mut().map(|device| &mut **device as _).collect();
-    let found = ways::measured(&mut devices, &plans, &mut options).unwrap();
+    let found = measured(&mut all, &plans, &mut options).unwrap();
     println!("{found:?}");
-    assert!(found.len() == 2 && found.iter().flat_map(|way| way.times).all(|time| time > Duration::ZERO));
+    assert!(found.wrong.is_none());
+    let times = || found.ways.iter().flat_map(|way| way.times);
+    assert!(found.ways.len() == 2 && times().all(|time| time > Duration::ZERO));
+}
+
+/// Where every device comes back.
+fn measured(
+    all: &mut [Box<dyn Device>],
+    plans: &[RankPlan],
+    options: &mut CudaOptions,
+) -> Result<ways::Measured> {
+    let mut devices: Vec<&mut dyn Device> = all.iter_mut().map(|device| &mut **device as _).collect();
+    ways::measured(&mut devices, plans, options, &mut |e| panic!("{e}"))
+}
+
+/// The packet that arrives at rank 1 with a bit flipped.
+const FLIPPED: usize = 20;
+
+/// Devices of which that of rank 1 gets a bit of what this one sends flipped, in sums in so many legs.
+fn flipping(count: usize, from: usize, broken: &[usize]) -> Option<Vec<Box<dyn Device>>> {
+    let (mut all, broken) = (devices(count)?, broken.to_vec());
+    let edit = move |unit: &Unit, source: String| {
+        let legs = unit.defines.iter().find(|(name, _)| *name == "LEGS").map(|(_, legs)| legs.parse());
+        if unit.stem != "exchange" || !legs.is_some_and(|legs| broken.contains(&legs.unwrap())) {
+            return source;
+        }
+        let load = "p[r] = load_packet(inbox + (u64)r * CAPACITY + t);";
+        let flips = format!("if (r == {from} && t == {FLIPPED} && !missing(p[r])) p[r].y ^= 1u << 20;");
+        assert!(source.contains(load));
+        source.replace(load, &format!("{{ {load} {flips} }}"))
+    };
+    let mut faulty = Emulator::new()?;
+    faulty.edit = Some(Box::new(edit));
+    all[1] = Box::new(faulty);
+    Some(all)
+}
+
+#[test]
+fn c1_a_bit_flipped_at_the_receiver_is_named() {
+    for (wire, legs) in [(Wire::Bf16, 1), (Wire::Bf16, 2), (Wire::F32, 2)] {
+        let Some(mut all) = flipping(4, 2, &[legs]) else { return };
+        let (plans, mut options) = planned(wire, fast());
+        options.rows = 16;
+        let found = measured(&mut all, &plans, &mut options).unwrap();
+        let wrong = found.wrong.unwrap();
+        println!("{wire:?}: {wrong}");
+        assert_eq!((&wrong.pairs[..], wrong.legs), (&[[2, 1]][..], legs), "{wire:?}: {wrong}");
+        // of what is tried the least that has such a packet
+        assert!(wrong.bytes > 16 * FLIPPED && wrong.bytes < 16 * 16 * FLIPPED, "{wire:?}: {wrong}");
+        let says = format!("in {} of {} bytes", ["one leg", "two legs"][legs - 1], wrong.bytes);
+        let text = wrong.to_string();
+        assert!(text.contains(&says) && text.contains("what rank 2 sends to rank 1 arrives wrong"), "{text}");
+        assert!(found.ways.is_empty());
+        assert_eq!(options.two_legs, if legs == 1 { vec![1, 4, 64] } else { vec![] });
+    }
+}
+
+#[test]
+fn c1_the_other_way_is_gone_and_gives_right_answers() {
+    let name = "deepseek2-v3-f32";
+    let ids = Gold::open(&format!("golden/{name}.npz")).unwrap().ids(0);
+    let Some(mut all) = flipping(3, 2, &[1]) else { return };
+    let file = Reader::open(&files(name)[0]).unwrap();
+    let plans = plan(&described(&file, PLAIN.options).0, &|n| file.tensor(n), 3).unwrap();
+    let mut options = exact();
+    let wrong = measured(&mut all, &plans, &mut options).unwrap().wrong.unwrap();
+    assert_eq!((&wrong.pairs[..], wrong.legs), (&[[2, 1]][..], 1), "{wrong}");
+    assert_eq!(options.two_legs, [8]);
+    let mut own = on(all, &files(name)[0], 3, &options).unwrap();
+    let mut shared = opened(name, 3, 1, &exact()).unwrap();
+    assert!(steps(&mut own, &ids) == steps(&mut shared, &ids));
+}
+
+#[test]
+fn c1_where_no_way_is_right_the_start_is_refused() {
+    let refused = |ranks: usize, from, broken: &[usize]| {
+        let mut all = flipping(ranks, from, broken)?;
+        let (plans, mut options) = planned(Wire::Bf16, fast());
+        let plans: Vec<RankPlan> = plans[..ranks].iter().map(|p| RankPlan { ranks, ..p.clone() }).collect();
+        options.rows = 16;
+        let why = measured(&mut all, &plans, &mut options).unwrap_err().to_string();
+        println!("{why}");
+        assert!(!why.contains('\n') && why.contains("shardwright doctor") && why.contains("--tp"), "{why}");
+        Some(why)
+    };
+    let Some(both) = refused(4, 3, &[1, 2]) else { return };
+    assert!(both.contains("in one leg") && both.contains("in two legs"), "{both}");
+    assert_eq!(both.matches("what rank 3 sends to rank 1 arrives wrong").count(), 2, "{both}");
+    // two ranks have no other way
+    let one = refused(2, 0, &[1]).unwrap();
+    assert!(one.contains("what rank 0 sends to rank 1 arrives wrong: in a sum in one leg"), "{one}");
+}
+
+#[test]
+fn c2_a_rank_that_never_joins_is_named_in_time() {
+    for end in [End::Never, End::Stuck(5 * PATIENCE / 2)] {
+        let (Some(mut all), Some(inner)) = (devices(3), Emulator::new()) else { return };
+        all.insert(1, Box::new(Ending { inner, left: usize::MAX, end }));
+        let (plans, options) = planned(Wire::Bf16, fast());
+        let mut options = CudaOptions { rows: 4, patience: [PATIENCE; 2], ..options };
+        let (begun, mut told) = (Instant::now(), None);
+        let mut devices: Vec<&mut dyn Device> = all.iter_mut().map(|device| &mut **device as _).collect();
+        let mut lost = |e: Error| told = Some((e.to_string(), begun.elapsed()));
+        let why = ways::measured(&mut devices, &plans, &mut options, &mut lost).unwrap_err();
+        // what does not come back is told while it has not
+        let (why, time) = told.unwrap_or((why.to_string(), begun.elapsed()));
+        println!("{end:?} after {time:?}: {why}");
+        assert!(why.contains("within 2 s: rank 0 and rank 2 and rank 3 arrived, rank 1 did not"), "{why}");
+        assert!(time < 3 * PATIENCE, "{end:?}: {time:?}");
+    }
+}
+
+#[test]
+fn c1_kernels_that_are_shipped_have_those_of_the_check() {
+    let (plans, options) = planned(Wire::Bf16, fast());
+    let whole = |units: &[Unit]| {
+        let width = |unit: &&Unit| unit.defines.iter().any(|(name, value)| *name == "WIDTH" && value == "8");
+        units.iter().filter(width).count()
+    };
+    assert_eq!(whole(&ways::units(&plans[..1], &options)), 2);
+    let two = RankPlan { ranks: 2, ..plans[0].clone() };
+    assert_eq!(whole(&ways::units(&[two], &options)), 1);
 }

@@ -1,15 +1,16 @@
 //! A model on a GPU.
 
+use crate::commands::doctor;
 use crate::progress::Progress;
 use crate::table::bytes;
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use shardwright_cuda::device::Device;
 use shardwright_cuda::driver::{Gpu, Way};
 use shardwright_cuda::health::Guarded;
 use shardwright_cuda::jit::{Folders, Jit};
 use shardwright_cuda::nvml::Nvml;
 use shardwright_cuda::nvrtc::Nvrtc;
-use shardwright_cuda::{CudaExecutor, CudaOptions, Needs};
+use shardwright_cuda::{CudaExecutor, CudaOptions, Error, Needs};
 use shardwright_cuda::{wave, ways};
 use shardwright_gguf::Reader;
 use shardwright_model::exec::Executor;
@@ -64,10 +65,7 @@ pub(crate) fn executor(
     let (mut weights, several) = (0, gpus.len() > 1);
     let mut options = options.clone();
     if several {
-        let mut devices: Vec<&mut dyn Device> = gpus.iter_mut().map(|gpu| gpu as _).collect();
-        ways::measured(&mut devices, &trunk.1, &mut options)?
-            .iter()
-            .for_each(|way| log::info!("{}", went(way)));
+        choose_way(&mut gpus, &trunk.1, &mut options)?;
     }
     let plans = |n: usize| if several { &trunk.1[n..=n] } else { &trunk.1[..] };
     // before any weight: what does not compile is known at once, and what code takes is no longer free
@@ -103,6 +101,43 @@ pub(crate) fn executor(
     let loaded = loading.finish();
     log::info!("{loaded}");
     Ok(OnGpus { executor, places, loaded })
+}
+
+/// Which way sums go, once it is known that what GPUs send each other arrives.
+fn choose_way(gpus: &mut [Gpu], plans: &[RankPlan], options: &mut CudaOptions) -> anyhow::Result<()> {
+    let apart = gpus.first().and_then(Gpu::apart).map(str::to_owned);
+    let told = |e: &Error| advised(e, apart.as_deref(), doctor::iommu());
+    // a driver that does not come back can't be called off
+    let mut lost = |e: Error| {
+        log::error!("{}, and a GPU does not come back", told(&e));
+        std::process::exit(1)
+    };
+    let mut devices: Vec<&mut dyn Device> = gpus.iter_mut().map(|gpu| gpu as _).collect();
+    let measured = ways::measured(&mut devices, plans, options, &mut lost).map_err(|e| match e {
+        Error::Absent(_) => anyhow!("{}", told(&e)),
+        e => e.into(),
+    })?;
+    if let Some(wrong) = &measured.wrong {
+        let way = if wrong.legs == 1 { "two legs" } else { "one leg" };
+        log::warn!("sums over GPUs go in {way} only: {wrong}; `shardwright doctor` tells more");
+    }
+    measured.ways.iter().for_each(|way| log::info!("{}", went(way)));
+    Ok(())
+}
+
+/// Why ranks do not find each other, with what is known of the way between them, and what to do.
+fn advised(e: &Error, apart: Option<&str>, iommu: bool) -> String {
+    let way = match apart {
+        None => "GPUs write to each other's memory".to_owned(),
+        Some(why) => format!("GPUs write to the host's memory, as {why}"),
+    };
+    let iommu = match iommu {
+        true => "an IOMMU is active: add iommu=pt to the kernel's command line, or turn it off in the BIOS",
+        false => "no IOMMU translates; access control (ACS) of bridges may be in the way",
+    };
+    format!(
+        "{e} ({way}; {iommu}). `shardwright doctor` tries each pair; one GPU (`--tp 1`) or `--device cpu` needs no way between GPUs"
+    )
 }
 
 /// Multiprocessors that launches may be dealt for on these GPUs: those of the smallest, and those for which kernels are shipped.
@@ -332,6 +367,26 @@ mod tests {
             Err::<(), _>(Error::Zero("tile"))
         });
         assert!(matches!(broken, Err(Error::Zero("tile"))) && tried == [170]);
+    }
+
+    #[test]
+    fn c2_who_did_not_come_is_told_with_what_is_known_of_the_way() {
+        let patience = Duration::from_secs(30);
+        let absent =
+            shardwright_cuda::pairs::Absent { arrived: vec![0, 2], absent: vec![1], pairs: vec![], patience };
+        let all = advised(&absent.clone().into(), None, true);
+        for part in
+            ["within 30 s: rank 0 and rank 2 arrived, rank 1 did not", "each other's memory", "iommu=pt"]
+        {
+            assert!(all.contains(part), "{part}: {all}");
+        }
+        let all = advised(&absent.clone().into(), Some("GPU 0 does not reach the memory of GPU 1"), false);
+        for part in ["the host's memory, as GPU 0 does not reach", "no IOMMU", "`--device cpu`"] {
+            assert!(all.contains(part), "{part}: {all}");
+        }
+        let both = shardwright_cuda::pairs::Absent { absent: vec![], pairs: vec![[2, 0]], ..absent };
+        let all = advised(&both.into(), None, false);
+        assert!(all.contains("rank 2 arrived, but what rank 2 sends does not reach rank 0"), "{all}");
     }
 
     #[test]

@@ -50,9 +50,14 @@ type Entry = unsafe extern "C" fn(*const u32, u32, u32, *const u64, *mut u128) -
 /// Bytes of the stacks of a block's threads, as the shim divides them.
 const STACKS: usize = 1024 * (64 << 10);
 
+/// What becomes of a kernel's source before it is compiled.
+pub(crate) type Edit = Box<dyn Fn(&Unit, String) -> String + Send>;
+
 /// The device.
 #[derive(Default)]
 pub(crate) struct Emulator {
+    /// A fault in the kernels themselves.
+    pub(crate) edit: Option<Edit>,
     memory: Vec<Vec<u128>>,
     stacks: Vec<u128>,
     libraries: Vec<Library>,
@@ -73,7 +78,12 @@ impl Emulator {
     }
 
     fn compile(&mut self, unit: &Unit) -> Kernel {
-        let library = library(unit);
+        let source = unit.source();
+        let source = match &self.edit {
+            Some(edit) => edit(unit, source),
+            None => source,
+        };
+        let library = made(unit, &source);
         // SAFETY: the library was just made by us; `entry` has this signature.
         let entry = unsafe {
             let entry = *library.get::<Entry>(b"entry").unwrap();
@@ -87,8 +97,11 @@ impl Emulator {
 
 /// A kernel's code, with static memory that nobody else has: a block's shared memory is there.
 pub(crate) fn library(unit: &Unit) -> Library {
-    let source =
-        format!("{SHIM}\n{}\n{ENTRIES}", unit.source().replace("extern \"C\" __global__", "__global__"));
+    made(unit, &unit.source())
+}
+
+fn made(unit: &Unit, source: &str) -> Library {
+    let source = format!("{SHIM}\n{}\n{ENTRIES}", source.replace("extern \"C\" __global__", "__global__"));
     let file = built(&source, &unit.label());
     // the loader knows a file again, so each gets one of its own
     let copy = tempfile::NamedTempFile::new_in(file.parent().unwrap()).unwrap().into_temp_path();

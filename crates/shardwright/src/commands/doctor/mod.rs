@@ -52,6 +52,11 @@ pub(crate) struct Looked {
     findings: Vec<Finding>,
 }
 
+/// Does an IOMMU translate what cards write to each other?
+pub(crate) fn iommu() -> bool {
+    Host::read(&host::root()).iommu
+}
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let looked = look();
     let mut out = std::io::stdout();
