@@ -25,7 +25,7 @@ pub(crate) const NAMES: [(&str, &str); PARTS] =
     [("PART0", "END0"), ("PART1", "END1"), ("PART2", "END2"), ("PART3", "END3")];
 
 /// Bytes that a block has for rows that it makes itself.
-const ROOM: usize = 40 << 10;
+const ROOM: usize = 39 << 10;
 
 /// What is made of a matrix's products.
 pub(crate) enum Form<'a> {

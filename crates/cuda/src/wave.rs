@@ -26,10 +26,11 @@ pub fn usual(architecture: &str) -> usize {
 }
 
 /// Threads that a multiprocessor holds of a launch, and registers that weights under way may fill in each: where weights are multiplied
-/// with one row of activations, with two, and with more, whose sums need registers too.
+/// with one row of activations, with two, with up to four, and with more, whose sums leave room for one piece.
 const HELD: [(usize, usize); 3] = [(512, 72), (768, 32), (1024, 20)];
 const HELD_BY_TWO: [(usize, usize); 1] = [(512, 48)];
-const HELD_BY_MORE: [(usize, usize); 1] = [(256, 80)];
+const HELD_BY_FOUR: [(usize, usize); 1] = [(256, 80)];
+const HELD_BY_MORE: [(usize, usize); 1] = [(512, 8)];
 
 /// Per cent that a deal with fewer registers must be more even.
 const WORTH: usize = 10;
@@ -63,9 +64,12 @@ pub(crate) fn deal<T>(
     let held = match rows {
         ..=1 => &HELD[..],
         2 => &HELD_BY_TWO,
+        3..=4 => &HELD_BY_FOUR,
         _ => &HELD_BY_MORE,
     };
     let one = |&(held, registers): &(usize, usize)| {
+        // a block of more threads than are held has fewer registers for each
+        let registers = registers * held / held.max(threads);
         let here = (held / threads).max(1);
         let deal = by(here * multiprocessors);
         let slots = deal.blocks.next_multiple_of(here * multiprocessors);

@@ -70,51 +70,67 @@ struct Before {
 };
 
 #if PREPARE != AS_IT_LIES
-// Makes the rows of x, rounded where the matrix wants that.
-template <class M>
-DI void make_rows(const Source& from, const Before<M>& before, const Asked (&rows)[TILE]) {
+// Makes Some rows of x together, from the t-th on, rounded where the matrix wants that.
+template <class M, int Some>
+DI void make_some(const Source& from, const Before<M>& before, const Asked (&rows)[Some], int t) {
     const int each = (M::cols + BLOCK - 1) / BLOCK;
-    float v[TILE][each];
+    float v[Some][each];
 #if PREPARE == MERGED
-    __shared__ float weights[TILE][PARTIALS];
-    Merge<PARTIALS, M::cols> merge[TILE];
+    __shared__ float weights[Some][PARTIALS];
+    Merge<PARTIALS, M::cols> merge[Some];
+    // others may still be at the rows before
+    if (TILE > Some) __syncthreads();
 #pragma unroll
-    for (int t = 0; t < TILE; t++) merge[t].weigh(from.x, rows[t].keys, rows[t].row, HEADS, blockIdx.z, weights[t]);
+    for (int r = 0; r < Some; r++) merge[r].weigh(from.x, rows[r].keys, rows[r].row, HEADS, blockIdx.z, weights[r]);
     __syncthreads();
 #endif
 #pragma unroll
-    for (int t = 0; t < TILE; t++) {
+    for (int r = 0; r < Some; r++) {
 #pragma unroll
         for (int e = 0; e < each; e++) {
 #if PREPARE == MERGED
-            v[t][e] = merge[t].at(BLOCK * e);
+            v[r][e] = merge[r].at(BLOCK * e);
 #else
             int k = threadIdx.x + BLOCK * e;
-            u64 row = (u64)rows[t].row * HEADS + blockIdx.z;
-            v[t][e] = k < M::cols ? streamed<ADDED>(from.x, from.second, from.third, row * X_UNIT + X_FROM + k) : 0;
+            u64 row = (u64)rows[r].row * HEADS + blockIdx.z;
+            v[r][e] = k < M::cols ? streamed<ADDED>(from.x, from.second, from.third, row * X_UNIT + X_FROM + k) : 0;
 #endif
         }
     }
 #if PREPARE == NORMED
 #pragma unroll
-    for (int t = 0; t < TILE; t++) check(v[t], from.spoiled + rows[t].row, *from.op);
+    for (int r = 0; r < Some; r++) check(v[r], from.spoiled + rows[r].row, *from.op);
     norm(v, EPS, before.affine);
 #endif
 #pragma unroll
-    for (int t = 0; t < TILE; t++) {
-        u8* to = from.room + t * PREPARED;
+    for (int r = 0; r < Some; r++) {
+        u8* to = from.room + (t + r) * PREPARED;
         float4* scales = (float4*)(to + M::cols);
 #pragma unroll
         for (int e = 0; e < each; e++) {
             int k = threadIdx.x + BLOCK * e, first = k - threadIdx.x % 32;
             if (k >= M::cols) break;
             if (M::rounds) {
-                round_warp(v[t][e], (i8*)to + first, scales + first / 32);
+                round_warp(v[r][e], (i8*)to + first, scales + first / 32);
             } else {
-                ((float*)to)[k] = v[t][e];
+                ((float*)to)[k] = v[r][e];
             }
         }
     }
+}
+
+// Makes all of them: few together, many one by one, for want of registers.
+template <class M>
+DI void make_rows(const Source& from, const Before<M>& before, const Asked (&rows)[TILE]) {
+#if TILE <= 4
+    make_some<M, TILE>(from, before, rows, 0);
+#else
+#pragma unroll
+    for (int t = 0; t < TILE; t++) {
+        Asked one[1] = {rows[t]};
+        make_some<M, 1>(from, before, one, t);
+    }
+#endif
     __syncthreads();
 }
 #endif
@@ -194,7 +210,7 @@ DI void matrix(const Source& from, int block, const u8* w, const void* second, f
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_HELD)
+extern "C" __global__ void __launch_bounds__(BLOCK, TILE > 4 ? 1 : BLOCKS_HELD)
     run(const int* step, const float* x, const i8* xq, const float4* xs, const u8* w0, const u8* w1, const u8* w2, const u8* w3,
         const void* v0, const void* v1, const void* v2, const void* v3, float* o0, float* o1, float* o2, float* o3, i8* q,
         float4* s, const float* second, const float* third, const float* weight, int* spoiled, const int* op, void* const* normed,

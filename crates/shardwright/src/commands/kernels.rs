@@ -74,8 +74,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
     let dealt = |architecture: &str| args.multiprocessors.map_or(wave::usual(architecture), |n| n as usize);
     let numbers: BTreeSet<usize> = args.arch.iter().map(|architecture| dealt(architecture)).collect();
-    let made =
-        numbers.into_iter().map(|multiprocessors| Ok((multiprocessors, units(args, multiprocessors)?)));
+    let made = numbers.into_iter().enumerate().map(|(n, number)| Ok((number, units(args, number, n == 0)?)));
     let sets: BTreeMap<usize, Vec<Unit>> = made.collect::<anyhow::Result<_>>()?;
     let most = sets.values().map(Vec::len).max().unwrap_or(0);
     writeln!(out, "{most} kernels for {} architectures", args.arch.len())?;
@@ -138,7 +137,7 @@ impl Compiling {
 
 /// The kernels of all that was named, dealt for so many multiprocessors, those by which `doctor` tries the way between two cards, and
 /// those by which `bench --per-kernel` tells the time and how fast memory is.
-fn units(args: &Args, multiprocessors: usize) -> anyhow::Result<Vec<Unit>> {
+fn units(args: &Args, multiprocessors: usize, tell: bool) -> anyhow::Result<Vec<Unit>> {
     let mut models = vec![];
     if args.model.is_named() {
         models.push(args.model.open()?);
@@ -150,7 +149,7 @@ fn units(args: &Args, multiprocessors: usize) -> anyhow::Result<Vec<Unit>> {
     }
     let mut cuts = vec![];
     for model in &models {
-        cuts.extend(Cut::all(model, &args.tp, multiprocessors)?);
+        cuts.extend(Cut::all(model, &args.tp, multiprocessors, tell)?);
     }
     let mut units = of_cuts(cuts)?;
     units.extend(doctor::SUMMED.iter().map(|bytes| peers::unit(2, *bytes)));
@@ -167,8 +166,13 @@ struct Cut<'a> {
 }
 
 impl Cut<'_> {
-    /// Those that go.
-    fn all<'a>(model: &'a Opened, ranks: &[u32], multiprocessors: usize) -> anyhow::Result<Vec<Cut<'a>>> {
+    /// Those that go; what does not is told of once.
+    fn all<'a>(
+        model: &'a Opened,
+        ranks: &[u32],
+        multiprocessors: usize,
+        tell: bool,
+    ) -> anyhow::Result<Vec<Cut<'a>>> {
         let (trunk, mut cuts) = (arch::describe(&model.hyper), vec![]);
         for ranks in ranks.iter().copied() {
             let wires = if ranks > 1 { &[WireType::F32, WireType::Bf16][..] } else { &[WireType::F32] };
@@ -176,7 +180,8 @@ impl Cut<'_> {
                 Ok(_) => {
                     cuts.extend(wires.iter().map(|wire| Cut { model, ranks, wire: *wire, multiprocessors }))
                 }
-                Err(e) => log::warn!("no kernels for {ranks} ranks: {e:#}"),
+                Err(e) if tell => log::warn!("no kernels for {ranks} ranks: {e:#}"),
+                Err(_) => {}
             }
         }
         if cuts.is_empty() {
