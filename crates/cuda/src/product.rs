@@ -4,7 +4,7 @@
 use shardwright_model::plan::{LocalWeight, Place};
 
 use crate::lines::{self, Line};
-use crate::lower::Lower;
+use crate::lower::{FEW, Lower};
 use crate::matmul;
 use crate::ops::softmax::Parts;
 use crate::ops::{norm, sum};
@@ -169,8 +169,10 @@ impl<'a> Product<'a> {
         let block = if source.prepare == "NORMED" { NORMING } else { BLOCK };
         let mut unit = l.unit("linear").int("BLOCK", block).int("TILE", tile).int("HEADS", heads);
         unit = source.described(unit).int("PREPARED", room).int("ANSWER", u8::from(self.answer));
+        // what is not rounded is not fetched ahead either
+        let rows = if l.choices.fast || tile == 1 { tile } else { FEW as usize };
         let blocks;
-        (unit, blocks) = self.described(l, unit, [block, tile]);
+        (unit, blocks) = self.described(l, unit, [block, rows]);
         let lines: usize = self.lines.iter().map(|line| line.runs).sum();
         unit = lines::described(unit, l, &self.lines).int("MATRICES", blocks);
         let (unit, peers) = sum::pushing(unit, l, self.pushes);
