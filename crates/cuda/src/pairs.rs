@@ -16,7 +16,7 @@ use crate::device::Device;
 use crate::error::ranks;
 use crate::group::first;
 use crate::ops::sum::packet;
-use crate::peers::{End, Sum};
+use crate::peers::{End, Sum, ends};
 use crate::{Error, Result};
 
 /// Rounds of each size, every one with numbers of its own.
@@ -222,10 +222,7 @@ fn all(
     lost: &mut dyn FnMut(Error),
 ) -> Result<Vec<Vec<Bad>>> {
     let ranks = devices.len();
-    let made =
-        devices.iter_mut().enumerate().map(|(rank, device)| End::new(&mut **device, [rank, ranks], sum));
-    let ends = made.collect::<Result<Vec<End>>>()?;
-    let inboxes: Vec<u64> = ends.iter().map(|end| end.exchange.inbox(0)).collect();
+    let (ends, inboxes) = ends(devices, sum)?;
     let barrier = Barrier::new(ranks);
     let results = thread::scope(|scope| {
         let (tell, told) = channel();

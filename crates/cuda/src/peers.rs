@@ -91,10 +91,7 @@ pub fn measure(devices: &mut [Box<dyn Device>], bytes: usize, sums: usize) -> Re
 /// How long a sum takes on the slowest device, as the median of many in recordings of `sums` (an even number).
 pub(crate) fn time(devices: &mut [&mut dyn Device], sum: Sum, sums: usize) -> Result<Duration> {
     let ranks = devices.len();
-    let made =
-        devices.iter_mut().enumerate().map(|(rank, device)| End::new(&mut **device, [rank, ranks], sum));
-    let ends = made.collect::<Result<Vec<End>>>()?;
-    let inboxes: Vec<u64> = ends.iter().map(|end| end.exchange.inbox(0)).collect();
+    let (ends, inboxes) = ends(devices, sum)?;
     let barrier = Barrier::new(ranks);
     let results: Vec<Result<Duration>> = thread::scope(|scope| {
         let mut threads = vec![];
@@ -113,6 +110,16 @@ pub(crate) fn time(devices: &mut [&mut dyn Device], sum: Sum, sums: usize) -> Re
         }
     }
     failed.map_or(Ok(longest), Err)
+}
+
+/// All devices' parts, and where their inboxes are.
+pub(crate) fn ends(devices: &mut [&mut dyn Device], sum: Sum) -> Result<(Vec<End>, Vec<u64>)> {
+    let ranks = devices.len();
+    let made =
+        devices.iter_mut().enumerate().map(|(rank, device)| End::new(&mut **device, [rank, ranks], sum));
+    let ends = made.collect::<Result<Vec<End>>>()?;
+    let inboxes = ends.iter().map(|end| end.exchange.inbox(0)).collect();
+    Ok((ends, inboxes))
 }
 
 /// A device's part.

@@ -45,7 +45,7 @@ enum Kernel {
     Product,
     /// Matrices whose blocks first make their rows: a norm, the parts of an attention.
     Made,
-    /// Matrices beside which experts are chosen, or whose experts are added up.
+    /// Experts that are chosen in front, or added up behind.
     Joined,
     Norm,
     Attention,
@@ -58,7 +58,7 @@ impl Kernel {
     fn of(unit: &Unit) -> Kernel {
         let is = |name: &str, value: &str| unit.defines.iter().any(|(n, v)| *n == name && v == value);
         match unit.stem {
-            "linear" | "experts" if is("CHOOSE", "1") => Kernel::Joined,
+            "experts" if is("CHOOSE", "1") => Kernel::Joined,
             "linear" if is("PREPARE", "NORMED") || is("PREPARE", "MERGED") => Kernel::Made,
             "linear" | "experts" => Kernel::Product,
             "down" => Kernel::Joined,

@@ -326,7 +326,7 @@ fn products_push() {
         let unit = unit.int("TILE", tile).int("HEADS", 1).int("PARTS", 1).int("END0", blocks);
         let unit = unit.int("PART0", format!("{kind}, {kind}, {}, 24, PLAIN, 0", case.width));
         let unit = unit.int("PREPARE", "AS_IT_LIES").int("PREPARED", 0).int("ANSWER", 0).int("ADDED", 0);
-        let unit = unit.int("STREAM", 0).int("NORM_ROUND", 0).int("HAS_LINES", 0).int("CHOOSE", 0);
+        let unit = unit.int("STREAM", 0).int("NORM_ROUND", 0).int("HAS_LINES", 0);
         let grid = [blocks as u32, ROWS.div_ceil(tile) as u32, 1];
         check_received(case, |group, _, [x, _, out, to, _]| {
             let weights = upload(&mut group.device, &unchanging());

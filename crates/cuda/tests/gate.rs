@@ -20,14 +20,14 @@ const LABELS: &str = "SHARDWRIGHT_LABELS";
 /// Kernels that may spill: stem, some of its numbers, and at most how many bytes, stored and loaded, on each architecture. The last
 /// step of an answer is one block; heads of latent attention without rounding are for comparing; pairs of rows of 7,168 fill registers
 /// to the last, and one word more than there are on one architecture. Cards of more multiprocessors are dealt more blocks of fewer
-/// registers: a few words of wide pieces, of experts that are not rounded, and of norms that receive are in memory there.
-const SPILLS: [Spill; 6] = [
+/// registers: there a few words are in memory of experts' second halves of wide pieces beside a shared one, and of experts that are not
+/// rounded.
+const SPILLS: [Spill; 5] = [
     ("answer", &["LAST=1"], [32, 72, 72, 0, 8, 8, 104]),
     ("linear", &["TILE=8", "PREPARE=MERGED", "FAST=0"], [0, 0, 0, 0, 356, 356, 356]),
     ("linear", &["TILE=1", "GATED,", "COLS=7168"], [0, 0, 0, 8, 0, 0, 0]),
-    ("down", &["QUANT=QUANT_Q5_K"], [0, 0, 0, 0, 40, 40, 120]),
-    ("experts", &["FAST=0"], [0, 0, 0, 0, 0, 0, 36]),
-    ("norm", &["RECEIVE=1"], [0, 0, 0, 0, 16, 16, 16]),
+    ("down", &["QUANT=QUANT_Q5_K", "SHARED=1"], [0, 0, 0, 0, 40, 40, 120]),
+    ("experts", &["FAST=0", "CHOOSE=1"], [0, 0, 0, 0, 0, 0, 36]),
 ];
 type Spill = (&'static str, &'static [&'static str], [u32; ARCHITECTURES.len()]);
 /// The most shared memory that a block can have on each of them.

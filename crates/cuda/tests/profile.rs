@@ -13,6 +13,7 @@ use common::*;
 use emulator::Emulator;
 use models::{exact, fast, on};
 use shardwright_cuda::device::Device;
+use shardwright_cuda::gate;
 use shardwright_cuda::lower::{Choices, Tier, lower};
 use shardwright_cuda::step::StepLayout;
 use shardwright_cuda::{CudaExecutor, CudaOptions, Profile};
@@ -59,23 +60,9 @@ impl Opened {
     /// Launches of the program that the step is run by.
     fn calls(&self, tier: Tier) -> usize {
         let CudaOptions { rows, context, fast, fuse, ranks, narrow, multiprocessors, .. } = self.options;
-        let layout = StepLayout::new(rows, context);
-        let tile = self.options.tiles[0];
-        let (inbox, delay, legs) = (0, 0, 1);
-        let choices = Choices {
-            layout,
-            context,
-            fast,
-            tile,
-            fuse,
-            ranks,
-            tier,
-            narrow,
-            inbox,
-            multiprocessors,
-            delay,
-            legs,
-        };
+        let (layout, tile) = (StepLayout::new(rows, context), self.options.tiles[0]);
+        let alike = gate::choices(rows, tile, fast);
+        let choices = Choices { layout, context, fuse, ranks, tier, narrow, multiprocessors, ..alike };
         lower(&self.plans, choices).unwrap().calls.len()
     }
 

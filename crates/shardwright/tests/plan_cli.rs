@@ -53,6 +53,10 @@ fn a_step_is_predicted_part_by_part() {
     // each launch's bytes, or its weights where those take longer
     let busy = number(&part, "reading_us") + number(&part, "computing_us");
     assert!(busy > number(&part, "bytes") / 1.5e6, "{part}");
+    // nothing but bytes where arithmetic is free, at the share of the memory's speed that launches reach
+    let free = of(&["--bandwidth", "1.5T", "--multiprocessors", "4096"]);
+    assert_eq!(number(&free, "computing_us"), 0.0, "{free}");
+    near(number(&free, "reading_us"), number(&free, "bytes") / 1.5e6 / 0.91);
     let parts = ["reading_us", "computing_us", "latency_us", "exchanges_us"].map(|name| number(&part, name));
     near(number(&part, "us"), parts.iter().sum());
     near(number(&part, "tok_s"), 1e6 / number(&part, "us"));

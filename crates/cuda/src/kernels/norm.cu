@@ -17,7 +17,12 @@
 extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     run(const int* step, float* x, const float* w, const float* b, float* out, int* spoiled, const int* op,
         const float* first, const float* second, const float* third, i8* q, float4* s, void* inbox, void* wait) {
+#if RECEIVE
+    // in registers they would be in the way of what comes
+    fetch_ahead(w, 4 * WIDTH);
+#else
     Affine<WIDTH, BLOCK, RMS> affine(w, b, SHARES == 1 ? -1 : (int)(blockIdx.x % SHARES));
+#endif
     int rows = rows_in_turn(step);
     int i = blockIdx.z;
     if (i >= rows) return;
@@ -29,6 +34,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                                   (Wait*)wait, *op);
     __syncthreads();
     second = total - at;
+    Affine<WIDTH, BLOCK, RMS> affine(w, b);
 #endif
     Stream of = {ADDED > 0 ? first : x, second, third, x, out, spoiled, op, q, s};
     norm_row<WIDTH, BLOCK, RMS, ADDED, ROUND, SHARES == 1>(of, affine, i, at, EPS, blockIdx.x % SHARES);
