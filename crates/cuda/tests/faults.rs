@@ -243,7 +243,8 @@ fn step(exec: &mut CudaExecutor) -> std::result::Result<StepOutput, ExecError> {
     exec.step(&step_of(&[(&[5], 0, &TABLE)], Want::Logits))
 }
 
-/// A flipped bit at the receiver, a sum that never came (its place is as it was), one that was added twice.
+/// A flipped bit at the receiver, one at the sender on its way out (what the other rank gets is wrong, and what the sender adds is not),
+/// a sum that never came (its place is as it was), one that was added twice.
 #[test]
 fn a_sum_that_is_wrong_on_one_rank_ends_the_service() {
     let flipped: fn(&mut [f32]) = |x| x[3] = f32::from_bits(x[3].to_bits() ^ 1 << 20);
@@ -252,6 +253,7 @@ fn a_sum_that_is_wrong_on_one_rank_ends_the_service() {
     // two sums a layer
     for (sum, rank, change, value) in [
         (1, 1, flipped, "in layer 0 `blk.0.ffn_inp` of rank 1"),
+        (1, 0, flipped, "in layer 0 `blk.0.ffn_inp` of rank 1"),
         (4, 1, skipped, "in layer 1 `blk.1.l_out` of rank 1"),
         (3, 1, doubled, "in layer 1 `blk.1.ffn_inp` of rank 1"),
     ] {
