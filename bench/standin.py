@@ -1,4 +1,4 @@
-"""One card in the place of eight: standin.py BINARY OUT.json [TB/S [US,...]].
+"""One card in the place of eight: standin.py BINARY OUT.json [TB/S [US,... [MULTIPROCESSORS]]].
 
 A rank of eight of GLM-5 with all its layers, on so few multiprocessors that its weights go by at about so many terabytes a second, with
 so many microseconds in the place of each sum over ranks. `plan` predicts each step before any is run; then they are measured.
@@ -73,7 +73,7 @@ def main():
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     name = subprocess.run(query, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[0]
     whole = read(binary, None)
-    part, tried = sized(binary, wanted, whole)
+    part, tried = sized(binary, wanted, whole) if len(sys.argv) < 6 else (read(binary, int(sys.argv[5])), [])
     cases = [(whole, 0), *((part, us) for us in times)]
     found = {"card": name, "date": str(datetime.date.today()), "commit": None, "whole": whole, "part": part,
              "tried": tried, "results": []}

@@ -280,7 +280,7 @@ impl CudaExecutor {
         Ok(exec)
     }
 
-    /// Runs a step of one row so many times, and tells what each of its launches takes on the first device. The answer is that
+    /// Runs a step so many times, and tells what each of its launches takes on the first device. The answer is that
     /// of the last time.
     ///
     /// # Errors

@@ -82,7 +82,7 @@ impl Machine {
     ) -> Result<Profile> {
         let element = if self.single.fast { 2 } else { 4 };
         let (description, plans) = (&self.description, &self.plans);
-        let reads = Reads { description, plans, last: last as u64, element };
+        let reads = Reads { description, plans, rows: rows as u64, last: last as u64, element };
         program(&mut self.plain, self.kept, [rows, last])?.profile(device, rows as u32, replays, &reads)
     }
 

@@ -145,7 +145,8 @@ pub fn step(d: &Description, plan: &RankPlan, asked: &Asked, card: &Card) -> Res
         legs: 1,
     };
     let program = lower(plans, choices)?;
-    let reads = Reads { description: d, plans, last: last as u64, element: if fast { 2 } else { 4 } };
+    let reads =
+        Reads { description: d, plans, rows: 1, last: last as u64, element: if fast { 2 } else { 4 } };
     let (mut read, mut bound, mut sums, mut latency) = ([0; 2], [0.0; 2], 0, 0.0);
     for call in &program.calls {
         let unit = &program.units[call.unit];

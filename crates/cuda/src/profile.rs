@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use shardwright_model::cost::{self, Cost};
-use shardwright_model::op::{Description, Kind};
+use shardwright_model::op::{Description, Kind, Op};
 use shardwright_model::plan::{LocalOp, RankPlan};
 
 use crate::Result;
@@ -11,7 +11,7 @@ use crate::device::{Device, Launch};
 use crate::program::{Call, Slot};
 use crate::stamp::{Stamped, Times};
 
-/// A step of one row on one device.
+/// A step on one device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
     /// Its launches, in order.
@@ -49,7 +49,8 @@ pub(crate) fn timed(device: &mut dyn Device, step: &[Launch], replays: usize) ->
 pub(crate) struct Reads<'a> {
     pub(crate) description: &'a Description,
     pub(crate) plans: &'a [RankPlan],
-    /// The row's position, and bytes of a cache element.
+    /// Rows, the last one's position, and bytes of a cache element.
+    pub(crate) rows: u64,
     pub(crate) last: u64,
     pub(crate) element: u64,
 }
@@ -62,7 +63,7 @@ impl Reads<'_> {
         for [rank, op, index] in weights {
             let local = &self.plans[rank].ops[op];
             let weight = &local.weights[index];
-            bytes += cost::share(&self.description.ops[op], weight.bytes());
+            bytes += self.used(&self.description.ops[op], weight.bytes());
             names.push(short(&weight.name));
             if !local.is_vector(index) {
                 types.insert(weight.quant.to_string());
@@ -104,7 +105,13 @@ impl Reads<'_> {
         };
         let ops = self.description.ops.iter().zip(&self.plans[rank].ops);
         let found = ops.filter(|(_, local)| reads(local));
-        found.map(|(op, local)| Cost::of(op, local, self.last, self.element).cache).sum()
+        self.rows * found.map(|(op, local)| Cost::of(op, local, self.last, self.element).cache).sum::<u64>()
+    }
+
+    /// Of a whole weight, what all rows use together if each uses a part that has nothing to do with the others'.
+    fn used(&self, op: &Op, whole: u64) -> u64 {
+        let unused = 1.0 - cost::share(op, whole) as f64 / whole.max(1) as f64;
+        (whole as f64 * (1.0 - unused.powf(self.rows as f64))) as u64
     }
 }
 

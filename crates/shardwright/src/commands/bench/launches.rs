@@ -17,8 +17,9 @@ const STEPS: usize = 50;
 /// Most bytes that are read to see how fast memory is.
 const READ: usize = 3 << 30;
 
-/// A step of one row.
+/// A step.
 pub(super) struct Step {
+    pub(super) rows: usize,
     /// Seconds from token to token, as they are without stamps.
     pub(super) wall: f64,
     pub(super) profile: Profile,
@@ -35,14 +36,20 @@ pub(super) struct Card {
     pub(super) peak: f64,
 }
 
-/// A step at this position, many times.
-pub(super) fn measure(executor: &mut CudaExecutor, at: usize, how: &How) -> anyhow::Result<Step> {
+/// A step of these tokens from this position on, many times.
+pub(super) fn measure(
+    executor: &mut CudaExecutor,
+    at: usize,
+    tokens: Vec<u32>,
+    how: &How,
+) -> anyhow::Result<Step> {
+    let (rows, last) = (tokens.len(), at + tokens.len() - 1);
     let batch = StepBatch {
-        tokens: vec![0],
-        positions: vec![at as u32],
-        sequences: vec![0],
-        tables: vec![(0..=(at / BLOCK) as u32).collect()],
-        wants: vec![Want::Candidates],
+        tokens,
+        positions: (at as u32..=last as u32).collect(),
+        sequences: vec![0; rows],
+        tables: vec![(0..=(last / BLOCK) as u32).collect()],
+        wants: vec![Want::Candidates; rows],
         ..StepBatch::default()
     };
     let count = how.repetitions as usize * STEPS;
@@ -57,7 +64,7 @@ pub(super) fn measure(executor: &mut CudaExecutor, at: usize, how: &How) -> anyh
     times.drain(..warm);
     times.sort_by(f64::total_cmp);
     let profile = executor.profile(&batch, count)?.1;
-    Ok(Step { wall: times[count / 2], profile })
+    Ok(Step { rows, wall: times[count / 2], profile })
 }
 
 impl Card {
@@ -149,7 +156,7 @@ impl Step {
         };
         let mut report = super::report(Some(&card.name), self.lines().into_iter().map(line).collect());
         report["memory"] = card.json();
-        report["step"] = json!({ "ms": self.wall * 1e3, "first_to_last_ms": self.profile.span * 1e3,
+        report["step"] = json!({ "rows": self.rows, "ms": self.wall * 1e3, "first_to_last_ms": self.profile.span * 1e3,
             "host_gaps_ms": self.gaps() * 1e3, "launches_ms": all * 1e3, "stamp_us": self.profile.stamp * 1e6,
             "bytes": self.bytes(), "share_of_roofline": self.bytes() as f64 / self.wall / card.speed });
         report
@@ -174,7 +181,7 @@ impl Step {
         let count = self.profile.launches.len();
         sums.pair("launches, each by itself", format!("{}, {count} of them", us(all)));
         sums.pair("first kernel to last", us(self.profile.span));
-        sums.pair("a step", format!("{}, {:.1} tok/s", us(self.wall), 1.0 / self.wall));
+        sums.pair("a step", format!("{}, {:.1} tok/s", us(self.wall), self.rows as f64 / self.wall));
         sums.pair("host gaps", format!("{}, {:.1} %", us(self.gaps()), self.gaps() / self.wall * 100.0));
         let least = self.bytes() as f64 / card.speed;
         let read =
@@ -204,7 +211,7 @@ mod tests {
         let timed = |name: &str, bytes, us: f64| Timed { name: name.into(), bytes, seconds: us / 1e6 };
         let launches = vec![timed("a", 1000, 1.0), timed("b", 0, 5.0), timed("a", 3000, 3.0)];
         let profile = Profile { launches, span: 8e-6, stamp: 1e-6 };
-        let step = Step { wall: 10e-6, profile };
+        let step = Step { rows: 1, wall: 10e-6, profile };
         let card = Card { name: "a card".into(), multiprocessors: 48, part: true, speed: 2e9, peak: 3e9 };
         let json = step.json(&card);
         let near = |value: &Json, expected: f64| {

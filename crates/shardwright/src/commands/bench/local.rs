@@ -27,6 +27,9 @@ pub(super) struct LocalArgs {
     /// Show what each launch of a step after the prompt takes on a GPU, and the share that it reaches of the memory's speed.
     #[arg(long, conflicts_with_all = ["url", "kernels"])]
     per_kernel: bool,
+    /// Rows of that step: as many tokens of one sequence, one behind the other.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "per_kernel", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    rows: u32,
     /// Tokens of the prompt.
     #[arg(short, long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     prompt: u32,
@@ -45,7 +48,7 @@ impl LocalArgs {
         let opened = self.dummy.open(model)?.map_or_else(|| model.open(), Ok)?;
         let context = self.at() + answer;
         opened.tell_if_beyond(context);
-        Ok((opened, Size { context, rows: self.chunk.min(self.prompt) as usize }))
+        Ok((opened, Size { context, rows: self.chunk.min(self.prompt).max(self.rows) as usize }))
     }
 
     /// The first position after the prompt.
@@ -61,11 +64,12 @@ impl LocalArgs {
 /// A step after the prompt, launch by launch.
 pub(super) fn step(args: &LocalArgs, model: &ModelArgs, how: &How) -> anyhow::Result<Step> {
     // kernels are cut by the longest context, so it is that of the same measurement without this
-    let (opened, size) = args.open(model, how.predict as usize)?;
+    let (opened, size) = args.open(model, how.predict.max(args.rows) as usize)?;
     let backend = args.backend.fast().on_part(how.multiprocessors)?;
     let mut executor = opened.on_gpus(&backend, size, size.context)?.executor;
     once(&mut executor, args.dummy.depth as usize, &args.ids(&opened), 0, size.rows)?;
-    launches::measure(&mut executor, args.at(), how)
+    let tokens = ids(opened.hyper.vocab as u32).take(args.rows as usize).collect();
+    launches::measure(&mut executor, args.at(), tokens, how)
 }
 
 /// How fast the memory of the GPU is read.
