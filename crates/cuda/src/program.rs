@@ -17,6 +17,8 @@ pub enum Scratch {
     Scores,
     /// What positions are chosen by: bins of their scores, marks, and how many blocks are done.
     Chosen(usize),
+    /// Of the indexer at this op, about where the scores lie that are just chosen; from one step to the next.
+    Around(usize),
     /// Logits of the router.
     Routes,
     /// What goes into the experts' second half, or comes out of it.

@@ -15,14 +15,20 @@ const COUNTS: [usize; 9] = [1, 2047, 2048, 2049, 2064, 2065, 32_768, 32_769, 70_
 const BINS: usize = 1 << 12;
 const COPIES: usize = 2;
 
-/// How many scores lie in each bin, by the order of floats.
-fn binned<'a>(scores: impl Iterator<Item = &'a f32>) -> Vec<u32> {
+/// A number that orders as the score does.
+fn ordered(score: f32) -> u32 {
+    let bits = score.to_bits();
+    if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
+}
+
+/// How many scores lie in each bin: of all there can be, or of those around a key.
+fn binned<'a>(scores: impl Iterator<Item = &'a f32>, around: u32) -> Vec<u32> {
     let mut bins = vec![0; BINS];
-    for score in scores {
-        let bits = score.to_bits();
-        let ordered = if bits >> 31 == 1 { !bits } else { bits | 1 << 31 };
-        bins[(ordered >> 20) as usize] += 1;
-    }
+    let bin = |key: u32| match around {
+        0 => key >> 20,
+        _ => key.saturating_sub(around.saturating_sub(1 << 24)) >> 13,
+    };
+    scores.for_each(|score| bins[(bin(ordered(*score)) as usize).min(BINS - 1)] += 1);
     bins
 }
 
@@ -41,8 +47,8 @@ fn scores_are_those_of_plain_loops() {
     let positions = COUNTS.iter().enumerate().flat_map(|(i, count)| (0..*count).map(move |t| (i, t)));
     let written: Vec<usize> = positions.map(|(i, t)| rows.line(i, t)).collect();
     let keys = cache(rows.lines, width, &written, &mut random);
-    // what f16 holds and what it does not
-    for exact in [true, false] {
+    // what f16 holds and what it does not; where nothing is known of the scores, and where it is
+    for (exact, around) in [(true, 0), (false, 0), (false, ordered(0.25))] {
         let mut element = || {
             let v = random.float() * 2.0;
             if exact { (v * 32.0).round() / 32.0 } else { v }
@@ -53,7 +59,8 @@ fn scores_are_those_of_plain_loops() {
         let lines = bench.put(&keys);
         let scores = bench.poisoned(COUNTS.len() * context);
         let bins = bench.put(&[0u32; COUNTS.len() * COPIES * BINS]);
-        bench.run(&program, index, &rows, &[queries, gates, lines, scores, bins]);
+        let known = bench.put(&[around; COUNTS.len()]);
+        bench.run(&program, index, &rows, &[queries, gates, lines, scores, bins, known]);
         let got = bench.get(scores, COUNTS.len() * context);
         let counted = bench.get(bins, COUNTS.len() * COPIES * BINS);
         for (i, count) in COUNTS.iter().enumerate() {
@@ -62,7 +69,7 @@ fn scores_are_those_of_plain_loops() {
             let scores = got[i * context..][..context].iter().filter(|v| !v.is_nan());
             let counted = &counted[i * COPIES * BINS..][..COPIES * BINS];
             let summed = (0..BINS).map(|b| counted[b].to_bits() + counted[BINS + b].to_bits());
-            assert!(summed.eq(binned(scores)), "bins of a row of {count}");
+            assert!(summed.eq(binned(scores, around)), "bins of a row of {count}");
             for t in (0..if *count > keep { *count } else { 0 }).step_by(1 + count / 500).chain([count - 1]) {
                 if *count <= keep {
                     continue;
@@ -113,36 +120,50 @@ fn the_best_are_chosen_and_of_equals_the_first() {
         ("rising", &mut |t| t as f32),
         ("falling", &mut |t| -(t as f32)),
     ];
+    let around = bench.put(&[0u32; COUNTS.len()]);
     for (kind, score) in kinds {
         let mut scores = vec![f32::NAN; COUNTS.len() * context];
         for (i, count) in COUNTS.iter().enumerate() {
             scores[i * context..][..*count].iter_mut().enumerate().for_each(|(t, v)| *v = score(t));
         }
-        let [from, to] = [bench.put(&scores), bench.poisoned(COUNTS.len() * keep)];
-        let row = |(i, count): (usize, &usize)| {
-            let few = *count <= keep;
-            let own = &scores[i * context..][..if few { 0 } else { *count }];
-            // some in each copy
-            let (some, others) = own.split_at(own.len() / 3);
-            [binned(some.iter()), binned(others.iter())].concat()
-        };
-        let bins: Vec<u32> = COUNTS.iter().enumerate().flat_map(row).collect();
-        let bins = bench.put(&bins);
-        bench.run(&program, select, &rows, &[from, bins, marks, done, to]);
-        let zero = |v: Vec<f32>| v.iter().all(|n| n.to_bits() == 0);
-        assert!(zero(bench.get(bins, COUNTS.len() * COPIES * BINS)), "{kind}: bins are left");
-        assert!(zero(bench.get(done, COUNTS.len())), "{kind}: blocks are left");
-        let got = bench.get(to, COUNTS.len() * keep);
-        for (i, count) in COUNTS.iter().enumerate() {
-            let own = &scores[i * context..][..*count];
-            let mut order: Vec<usize> = (0..*count).collect();
-            // stable
-            order.sort_by(|a, b| own[*b].total_cmp(&own[*a]));
-            order.truncate(keep);
-            order.sort_unstable();
-            let mut want: Vec<f32> = order.iter().map(|t| *t as f32).collect();
-            want.resize(keep, -1.0);
-            assert!(got[i * keep..][..keep] == want[..], "{kind} scores of {count}");
+        let from = bench.put(&scores);
+        // what other scores have left, and then these
+        for turn in 0..2 {
+            let to = bench.poisoned(COUNTS.len() * keep);
+            let known = bench.get(around, COUNTS.len());
+            let row = |(i, count): (usize, &usize)| {
+                let few = *count <= keep;
+                let own = &scores[i * context..][..if few { 0 } else { *count }];
+                // some in each copy
+                let (some, others) = own.split_at(own.len() / 3);
+                [some, others].map(|part| binned(part.iter(), known[i].to_bits())).concat()
+            };
+            let bins: Vec<u32> = COUNTS.iter().enumerate().flat_map(row).collect();
+            let bins = bench.put(&bins);
+            bench.run(&program, select, &rows, &[from, bins, marks, done, around, to]);
+            let zero = |v: Vec<f32>| v.iter().all(|n| n.to_bits() == 0);
+            assert!(zero(bench.get(bins, COUNTS.len() * COPIES * BINS)), "{kind}: bins are left");
+            assert!(zero(bench.get(done, COUNTS.len())), "{kind}: blocks are left");
+            let [got, left] = [(to, keep), (around, 1)].map(|(at, each)| bench.get(at, COUNTS.len() * each));
+            for (i, count) in COUNTS.iter().enumerate() {
+                let (want, least) = best(&scores[i * context..][..*count], keep);
+                assert!(got[i * keep..][..keep] == want[..], "{kind} scores of {count}, turn {turn}");
+                let least = least.map_or(0, ordered);
+                assert_eq!(left[i].to_bits(), least, "{kind} scores of {count}, turn {turn}");
+            }
         }
     }
+}
+
+/// The positions of the best scores in order, and the least of these if there are others.
+fn best(scores: &[f32], keep: usize) -> (Vec<f32>, Option<f32>) {
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    // stable
+    order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
+    order.truncate(keep);
+    let least = (scores.len() > keep).then(|| scores[order[keep - 1]]);
+    order.sort_unstable();
+    let mut best: Vec<f32> = order.iter().map(|t| *t as f32).collect();
+    best.resize(keep, -1.0);
+    (best, least)
 }

@@ -231,12 +231,15 @@ extern "C" __global__ void __launch_bounds__(256)
     if (picked) await_earlier();
 #pragma unroll
     for (int n = 0; n <= STAGES; n++) line[n] = line_at(table, picked, first + TILE_KEYS * n + lane, end);
-    if (!picked) await_earlier();
+    // lines of earlier steps are there already
+    bool before = !picked && min(end, first + STAGES * TILE_KEYS) <= count - step_rows(step);
+    if (!picked && !before) await_earlier();
 #pragma unroll
     for (int n = 0; n < STAGES; n++) {
         if (first + TILE_KEYS * n < end) fetch(s.line[n], line[n], keys, values);
         copy_commit();
     }
+    if (before) await_earlier();
     int next = line[STAGES];
     u32 query[COLUMNS][STEPS][2];
     float undo[COLUMNS][2], most[COLUMNS], total[COLUMNS], sum[SLABS][COLUMNS][4];

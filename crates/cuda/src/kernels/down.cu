@@ -14,6 +14,17 @@
 #include "common/side.cuh"
 #include "common/step.cuh"
 
+// Where a block rounds Width elements to, in ROOM(Width) bytes: this warp's g-th group.
+template <int Width>
+struct Made {
+    i8* room;
+
+    DI int first(int g) const { return threadIdx.x / 32 * 32 + BLOCK * g; }
+    DI bool has(int g) const { return first(g) < Width; }
+    DI i8* codes(int g) const { return room + first(g); }
+    DI float4* scales(int g) const { return (float4*)(room + Width) + first(g) / 32; }
+};
+
 // Count rows of activations as a matrix takes them, from row `first` on; those that each block rounds lie in `room`.
 template <class M, int Count, bool Rounds>
 struct Acts {
@@ -27,17 +38,13 @@ struct Acts {
         if (!Rounds) return;
         x = room;
         s = (const float4*)(room + width);
-        float v[each];
+        float v[1][each];
 #pragma unroll
         for (int e = 0; e < each; e++) {
             int k = threadIdx.x + BLOCK * e;
-            v[e] = k < width ? plain[first * M::cols + k] : 0;
+            v[0][e] = k < width ? plain[first * M::cols + k] : 0;
         }
-#pragma unroll
-        for (int e = 0; e < each; e++) {
-            int group = threadIdx.x / 32 * 32 + BLOCK * e;
-            if (group < width) round_warp(v[e], room + group, (float4*)(room + width) + group / 32);
-        }
+        round_groups(v, Made<width>{room});
     }
 
     DI typename M::Row row(int j) const { return M::row(x, s, j); }

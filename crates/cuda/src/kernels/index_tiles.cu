@@ -80,32 +80,36 @@ DI float2 sums(const uint4 (&key)[CHUNKS][2], const Queries& s) {
 }
 
 extern "C" __global__ void __launch_bounds__(256, 3)
-    run(const int* step, const float* q, const float* gate, const Element* keys, float* score, u32* bins) {
+    run(const int* step, const float* q, const float* gate, const Element* keys, float* score, u32* bins, const u32* around) {
     int i = blockIdx.z, lane = threadIdx.x % 32, count = i < step_rows(step) ? step_position(step, i) + 1 : 0;
     int stride = gridDim.x * 8 * ROWS;
     const int* table = step_table(step, i);
     __shared__ Queries s;
-    __shared__ OwnBins bin;
-    clear_bins<256>(bin);
-    in_turn();
-    if (count <= KEEP) return;
+    __shared__ OwnBins own;
+    clear_bins<256>(own);
     uint4 key[CHUNKS][2];
     // neighbouring tiles go to different blocks, which few tiles then keep as busy as many
     int first = (blockIdx.x + gridDim.x * (threadIdx.x / 32)) * ROWS;
-    fetch(key, keys, table, first, count);
+    // keys of earlier steps are there already
+    bool before = count > KEEP && first + ROWS <= count - step_rows(step);
+    if (before) fetch(key, keys, table, first, count);
+    in_turn();
+    if (count <= KEEP) return;
+    Binning bin(around[i]);
+    if (!before) fetch(key, keys, table, first, count);
     queries(s, q + (u64)i * HEADS * WIDTH, gate + (u64)i * HEADS);
     __syncthreads();
     for (int t = first; t < count; t += stride) {
         if (t > first) fetch(key, keys, table, t, count);
         float2 sum = sums(key, s);
-        int own = t + lane / 4 + 8 * (lane % 4);
-        bool has = lane % 4 < 2 && own < count;
+        int at = t + lane / 4 + 8 * (lane % 4);
+        bool has = lane % 4 < 2 && at < count;
         // not -0, which would order below 0
         float v = (lane % 4 ? sum.y : sum.x) * FACTOR + 0.0f;
         if (has) {
-            score[i * step_context(step) + own] = v;
-            count_score(bin, v);
+            score[i * step_context(step) + at] = v;
+            count_score(own, bin, v);
         }
     }
-    add_bins<256>(bin, bins, i);
+    add_bins<256>(own, bins, i);
 }

@@ -70,6 +70,18 @@ struct Before {
 };
 
 #if PREPARE != AS_IT_LIES
+// Where the groups of rows that are made lie: the g-th of this warp, which has Each of a row of Cols elements.
+template <int Cols, int Each>
+struct Made {
+    u8* room;
+
+    DI int first(int g) const { return threadIdx.x / 32 * 32 + BLOCK * (g % Each); }
+    DI u8* row(int g) const { return room + g / Each * PREPARED; }
+    DI bool has(int g) const { return first(g) < Cols; }
+    DI i8* codes(int g) const { return (i8*)row(g) + first(g); }
+    DI float4* scales(int g) const { return (float4*)(row(g) + Cols) + first(g) / 32; }
+};
+
 // Makes Some rows of x together, from the t-th on, rounded where the matrix wants that.
 template <class M, int Some>
 DI void make_some(const Source& from, const Before<M>& before, const Asked (&rows)[Some], int t) {
@@ -84,36 +96,34 @@ DI void make_some(const Source& from, const Before<M>& before, const Asked (&row
     for (int r = 0; r < Some; r++) merge[r].weigh(from.x, rows[r].keys, rows[r].row, HEADS, blockIdx.z, weights[r]);
     __syncthreads();
 #endif
+#if PREPARE == MERGED
+    merged(merge, v);
+#else
 #pragma unroll
     for (int r = 0; r < Some; r++) {
 #pragma unroll
         for (int e = 0; e < each; e++) {
-#if PREPARE == MERGED
-            v[r][e] = merge[r].at(BLOCK * e);
-#else
             int k = threadIdx.x + BLOCK * e;
             u64 row = (u64)rows[r].row * HEADS + blockIdx.z;
             v[r][e] = k < M::cols ? streamed<ADDED>(from.x, from.second, from.third, row * X_UNIT + X_FROM + k) : 0;
-#endif
         }
     }
+#endif
 #if PREPARE == NORMED
 #pragma unroll
     for (int r = 0; r < Some; r++) check(v[r], from.spoiled + rows[r].row, *from.op);
     norm(v, EPS, before.affine);
 #endif
+    if constexpr (M::rounds) {
+        round_groups(v, Made<M::cols, each>{from.room + t * PREPARED});
+    } else {
 #pragma unroll
-    for (int r = 0; r < Some; r++) {
-        u8* to = from.room + (t + r) * PREPARED;
-        float4* scales = (float4*)(to + M::cols);
+        for (int r = 0; r < Some; r++) {
+            float* to = (float*)(from.room + (t + r) * PREPARED);
 #pragma unroll
-        for (int e = 0; e < each; e++) {
-            int k = threadIdx.x + BLOCK * e, first = k - threadIdx.x % 32;
-            if (k >= M::cols) break;
-            if (M::rounds) {
-                round_warp(v[r][e], (i8*)to + first, scales + first / 32);
-            } else {
-                ((float*)to)[k] = v[r][e];
+            for (int e = 0; e < each; e++) {
+                int k = threadIdx.x + BLOCK * e;
+                if (k < M::cols) to[k] = v[r][e];
             }
         }
     }

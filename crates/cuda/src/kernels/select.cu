@@ -2,7 +2,8 @@
 // with no more than KEEP positions keep all; the rest of their list is -1.
 // Each block marks what lies above the bin of the last one that is kept (common/bins.cuh), and what lies in it. The last block to be
 // done gathers the scores of the latter in order of their positions, finds the least that is kept, and writes all that is. Where
-// more than LISTED lie in the bin, that block looks at all scores instead, several times.
+// more than LISTED lie in the bin, or all that lies beyond the others, that block looks at all scores instead, several times. The key
+// of the least that is kept is left in `around` [rows], for the next step's bins.
 // score [rows][step_context] f32, out [rows][KEEP] f32; marks [rows][step_context / 32] {bits above, bits in};
 // bins [rows][BIN_COPIES][SCORE_BINS] as scores were counted, done [rows] blocks: all zero in the end, as before scores are made.
 // Grid: parts of PART, 1, rows; 1024 threads. Bytes: the scores once, the bins once a block.
@@ -49,7 +50,7 @@ DI Bin bin_of_last(const u32* bins) {
 }
 
 // Marks this block's positions, which each warp has EACH times 32 of in a row, by bins that must be known first.
-DI Bin mark(const float* score, const u32* bins, uint2* marks, int count) {
+DI Bin mark(const float* score, const Binning& binning, const u32* bins, uint2* marks, int count) {
     int first = blockIdx.x * PART + threadIdx.x / 32 * 32 * EACH, lane = threadIdx.x % 32;
     u32 key[EACH];
     uint2 own = {0, 0};
@@ -62,17 +63,18 @@ DI Bin mark(const float* score, const u32* bins, uint2* marks, int count) {
 #pragma unroll
     for (int j = 0; j < EACH; j++) {
         bool has = first + 32 * j + lane < count;
-        u32 above = __ballot_sync(~0u, has && score_bin(key[j]) > bin.at);
-        u32 in = __ballot_sync(~0u, has && score_bin(key[j]) == bin.at);
+        u32 above = __ballot_sync(~0u, has && binning.of(key[j]) > bin.at);
+        u32 in = __ballot_sync(~0u, has && binning.of(key[j]) == bin.at);
         if (lane == j) own = {above, in};
     }
     if (lane < EACH && first + 32 * lane < count) marks[first / 32 + lane] = own;
     return bin;
 }
 
-// Writes the positions that are marked as above, and the best of those in the bin, `keep` of `listed`. A thread has some words in
-// a row; what is in the bin has its place in `list` by its rank, so that of equals the first are known by a sum.
-DI void write_marked(const float* score, const uint2* marks, int words, u32 low, int listed, int keep, float* out) {
+// Writes the positions that are marked as above, and the best of those in the bin, `keep` of `listed`, whose keys lie from `low` on,
+// `bits` bits far; gives the least. A thread has some words in a row; what is in the bin has its place in `list` by its rank, so that
+// of equals the first are known by a sum.
+DI u32 write_marked(const float* score, const uint2* marks, int words, u32 low, int bits, int listed, int keep, float* out) {
     __shared__ u32 list[LISTED];
     int each = (words + 1023) / 1024, first = threadIdx.x * each, end = min(words, first + each), in = 0, above = 0;
     for (int w = first; w < end; w++) {
@@ -91,7 +93,7 @@ DI void write_marked(const float* score, const uint2* marks, int words, u32 low,
     });
     __syncthreads();
     int equals = keep, same = 0;
-    u32 least = least_within<1024>(listed, [=](int t) { return list[t]; }, low, SCORE_BITS, listed, equals);
+    u32 least = least_within<1024>(listed, [=](int t) { return list[t]; }, low, bits, listed, equals);
     for (n = begin; n < begin + in; n++) {
         above += list[n] > least;
         same += list[n] == least;
@@ -108,10 +110,20 @@ DI void write_marked(const float* score, const uint2* marks, int words, u32 low,
             if (key > least || (key == least && same++ < equals)) out[to++] = (float)(32 * w + bit);
         }
     }
+    return least;
+}
+
+// Writes the KEEP best of all, by all scores; gives the least.
+DI u32 write_best(const float* score, int count, float* out) {
+    auto key = [=](int t) { return ordered(score[t]); };
+    int equals;
+    u32 least = least_kept<1024>(count, KEEP, key, equals);
+    each_from<1024>(count, least, equals, key, [=](int n, int t) { out[n] = (float)t; });
+    return least;
 }
 
 extern "C" __global__ void __launch_bounds__(1024)
-    run(const int* step, const float* score, u32* bins, uint2* marks, int* done, float* out) {
+    run(const int* step, const float* score, u32* bins, uint2* marks, int* done, u32* around, float* out) {
     int i = blockIdx.z, first = blockIdx.x * PART, count = i < step_rows(step) ? step_position(step, i) + 1 : 0;
     in_turn();
     if (first >= count) return;
@@ -123,17 +135,16 @@ extern "C" __global__ void __launch_bounds__(1024)
     score += i * step_context(step);
     bins += (u64)i * BIN_COPIES * SCORE_BINS;
     marks += i * (step_context(step) / 32);
-    Bin bin = mark(score, bins, marks, count);
+    Binning binning(around[i]);
+    Bin bin = mark(score, binning, bins, marks, count);
     if (!last_block(done + i, (count + PART - 1) / PART)) return;
     // all have read them
     for (int b = threadIdx.x; b < BIN_COPIES * SCORE_BINS / 4; b += 1024) ((uint4*)bins)[b] = uint4{0, 0, 0, 0};
-    u32 low = bin.at << SCORE_BITS;
-    int keep = KEEP - bin.above;
-    if (bin.here <= LISTED) {
-        write_marked(score, marks, (count + 31) / 32, low, bin.here, keep, out);
+    u32 low = binning.low + (bin.at << binning.bits), least;
+    if (binning.ends(bin.at) && bin.here <= LISTED) {
+        least = write_marked(score, marks, (count + 31) / 32, low, (int)binning.bits, bin.here, KEEP - bin.above, out);
     } else {
-        auto key = [=](int t) { return ordered(score[t]); };
-        u32 least = least_within<1024>(count, key, low, SCORE_BITS, bin.here, keep);
-        each_from<1024>(count, least, keep, key, [=](int n, int t) { out[n] = (float)t; });
+        least = write_best(score, count, out);
     }
+    if (threadIdx.x == 0) around[i] = least;
 }

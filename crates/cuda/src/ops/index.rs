@@ -31,22 +31,23 @@ pub(crate) fn pick(l: &mut Lower<'_>, op: usize, query: Slot, gate: Slot) {
     let context = l.choices.context;
     let scores = l.program.scratch(Scratch::Scores, l.rows() * l.choices.layout.table * BLOCK * 4);
     let bins = l.program.scratch(Scratch::Chosen(0), l.rows() * BINS * 4);
+    let around = l.program.scratch(Scratch::Around(op), l.rows() * 4);
     let factor = (1.0 / ((heads * width) as f64).sqrt()) as f32;
     let tiled = l.choices.fast && width.is_multiple_of(32);
     let (stem, [blocks, keys]) = if tiled { ("index_tiles", TILED) } else { ("index", PLAIN) };
     let unit = cached(l, stem).int("HEADS", heads).int("WIDTH", width).int("KEEP", keep);
     let unit = unit.float("FACTOR", factor);
     let blocks = blocks.min(context.div_ceil(keys)) as u32;
-    let args = vec![Slot::Step, query, gate, l.cache(cache), scores.clone(), bins.clone()];
+    let args = vec![Slot::Step, query, gate, l.cache(cache), scores.clone(), bins.clone(), around.clone()];
     l.call(unit, [Axis::Blocks(blocks), Axis::Blocks(1), Axis::Rows(1)], 256, args);
-    select(l, keep, [scores, bins], l.value(&local.outputs[0]));
+    select(l, keep, [scores, bins, around], l.value(&local.outputs[0]));
 }
 
-fn select(l: &mut Lower<'_>, keep: usize, [scores, bins]: [Slot; 2], to: Slot) {
+fn select(l: &mut Lower<'_>, keep: usize, [scores, bins, around]: [Slot; 3], to: Slot) {
     let (rows, table) = (l.rows(), l.choices.layout.table);
     let unit = l.unit("select").int("KEEP", keep).int("LISTED", LISTED);
     let marks = l.program.scratch(Scratch::Chosen(1), rows * table * BLOCK / 32 * 8);
     let done = l.program.scratch(Scratch::Chosen(2), rows * 4);
     let grid = [Axis::Blocks(l.choices.context.div_ceil(PART) as u32), Axis::Blocks(1), Axis::Rows(1)];
-    l.call(unit, grid, 1024, vec![Slot::Step, scores, bins, marks, done, to]);
+    l.call(unit, grid, 1024, vec![Slot::Step, scores, bins, marks, done, around, to]);
 }

@@ -49,40 +49,78 @@ struct Merge {
         return v;
     }
 
-    // Element `first` + threadIdx.x, by all of 256 threads together, a warp for each share.
-    DI float at(int first) const {
-        __shared__ __align__(8) float shares[SHARES][256];
-        if (used <= SHARES) {
-            // a part is a share
-            float v = 0, sum[SHARES];
-            int k = first + threadIdx.x;
+    // Elements threadIdx.x + 256 e where all parts that have keys are a share each, all of them asked for at once.
+    template <int Each>
+    DI void few(float (&v)[Each]) const {
+        float sum[Each][SHARES];
 #pragma unroll
-            for (int p = 0; p < SHARES; p++) sum[p] = p < used && k < Value ? sums[p * Value + k] : 0;
+        for (int e = 0; e < Each; e++) {
+            int k = 256 * e + threadIdx.x;
 #pragma unroll
-            for (int p = 0; p < SHARES; p++) v += p < used ? weight[p] * sum[p] : 0;
-            return v / total;
+            for (int p = 0; p < SHARES; p++) sum[e][p] = p < used && k < Value ? sums[p * Value + k] : 0;
         }
-        int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-        float2 v[4];
 #pragma unroll
-        for (int j = 0; j < 4; j++) v[j] = make_float2(0, 0);
+        for (int e = 0; e < Each; e++) {
+            v[e] = 0;
+#pragma unroll
+            for (int p = 0; p < SHARES; p++) v[e] += p < used ? weight[p] * sum[e][p] : 0;
+        }
+    }
+
+    // The same where they are more: a warp has a share of all elements, in twos.
+    template <int Each>
+    DI void many(float (&v)[Each]) const {
+        __shared__ __align__(8) float shares[SHARES][256 * Each];
+        int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+        float2 own[4 * Each];
+#pragma unroll
+        for (int j = 0; j < 4 * Each; j++) own[j] = make_float2(0, 0);
 #pragma unroll 4
         for (int p = warp; p < used; p += SHARES) {
 #pragma unroll
-            for (int j = 0; j < 4; j++) {
-                int k = first + 64 * j + 2 * lane;
+            for (int j = 0; j < 4 * Each; j++) {
+                int k = 64 * j + 2 * lane;
                 float2 s = k < Value ? *(const float2*)(sums + p * Value + k) : make_float2(0, 0);
-                v[j].x += weight[p] * s.x;
-                v[j].y += weight[p] * s.y;
+                own[j].x += weight[p] * s.x;
+                own[j].y += weight[p] * s.y;
             }
         }
 #pragma unroll
-        for (int j = 0; j < 4; j++) *(float2*)&shares[warp][64 * j + 2 * lane] = v[j];
+        for (int j = 0; j < 4 * Each; j++) *(float2*)&shares[warp][64 * j + 2 * lane] = own[j];
         __syncthreads();
-        float all = shares[0][threadIdx.x];
 #pragma unroll
-        for (int n = 1; n < SHARES; n++) all += shares[n][threadIdx.x];
+        for (int e = 0; e < Each; e++) {
+            v[e] = shares[0][256 * e + threadIdx.x];
+#pragma unroll
+            for (int n = 1; n < SHARES; n++) v[e] += shares[n][256 * e + threadIdx.x];
+        }
         __syncthreads();
-        return all / total;
     }
 };
+
+// Elements threadIdx.x + 256 e of each of Rows rows, by all of 256 threads together. Which way a row goes is its own affair, as the
+// two round differently.
+template <int Rows, int Parts, int Value, int Each>
+DI void merged(const Merge<Parts, Value> (&rows)[Rows], float (&v)[Rows][Each]) {
+    bool few = true;
+#pragma unroll
+    for (int r = 0; r < Rows; r++) few &= rows[r].used <= SHARES;
+    if (few) {
+#pragma unroll
+        for (int r = 0; r < Rows; r++) rows[r].few(v[r]);
+    } else {
+#pragma unroll
+        for (int r = 0; r < Rows; r++) {
+            if (rows[r].used <= SHARES) {
+                rows[r].few(v[r]);
+            } else {
+                rows[r].many(v[r]);
+            }
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < Rows; r++) {
+#pragma unroll
+        for (int e = 0; e < Each; e++) v[r][e] /= rows[r].total;
+    }
+}

@@ -35,8 +35,8 @@ DI void check(const float (&v)[Each], int* spoiled, int op) {
     if (bad) atomicMin(spoiled, op);
 }
 
-// What is subtracted from each of Rows rows, and what it is divided by: RMS: 0 and sqrt(mean(x^2) + eps); otherwise the mean and
-// sqrt(var + eps).
+// What is subtracted from each of Rows rows, and what it is multiplied by: RMS: 0 and 1 / sqrt(mean(x^2) + eps); otherwise the mean
+// and 1 / sqrt(var + eps).
 template <int Width, int Threads, bool Rms, int Rows, int Each>
 DI void moments(const float (&v)[Rows][Each], float eps, float2 (&m)[Rows]) {
     float square[Rows][Each], sums[Rows];
@@ -52,7 +52,7 @@ DI void moments(const float (&v)[Rows][Each], float eps, float2 (&m)[Rows]) {
     }
     norm_sums<Threads>(square, sums);
 #pragma unroll
-    for (int r = 0; r < Rows; r++) m[r].y = sqrtf(sums[r] / Width + eps);
+    for (int r = 0; r < Rows; r++) m[r].y = 1 / sqrtf(sums[r] / Width + eps);
 }
 
 // A norm's weights. No kernel writes them, so that they are read while earlier ones run.
@@ -72,9 +72,9 @@ struct Affine {
         }
     }
 
-    // An element less the mean, divided by the root, times its weight; not RMS: and what is added to it.
+    // An element less the mean, over the root, times its weight; not RMS: and what is added to it.
     DI float of(float v, int e, float2 moments) const {
-        float y = (v - moments.x) / moments.y * scale[e];
+        float y = (v - moments.x) * moments.y * scale[e];
         return Rms ? y : y + shift[e];
     }
 };
