@@ -70,7 +70,7 @@ pub fn units(multiprocessors: usize) -> Result<BTreeSet<Unit>> {
         let group = Choices { inbox: 98_304, ..short };
         let many = Choices { multiprocessors, ..choices(512, 64, true) };
         let exact = Choices { multiprocessors, ..choices(64, 8, false) };
-        let [two, four] = [2, 4].map(|tile| Choices { tile, ..short });
+        let [two, three, four] = [2, 3, 4].map(|tile| Choices { tile, ..short });
         let f32 = Ranks { wire: Wire::F32, ..fast.ranks };
         // the same of f32, eight rows at a time: twice as many packets
         let wide = Choices { inbox: 2 * group.inbox, ranks: f32, ..fast };
@@ -81,6 +81,7 @@ pub fn units(multiprocessors: usize) -> Result<BTreeSet<Unit>> {
             (1, many),
             (8, wide),
             (1, two),
+            (1, three),
             (1, four),
             (1, single),
             (1, exact),

@@ -194,7 +194,10 @@ impl<'a> Product<'a> {
     fn described(&self, l: &Lower<'_>, unit: Unit, [threads, tile]: [usize; 2]) -> (Unit, usize) {
         let heads = self.parts[0].weight.copies.len();
         let all: usize = self.parts.iter().map(|p| heads * p.outs() * p.bytes()).sum();
+        // each block joins all parts of its head, so that they are fewer
+        let joined = matches!(self.input, Input::Merged(_)).then_some(l.choices.multiprocessors);
         let (mut unit, deal) = wave::deal(unit, all, [threads, l.choices.multiprocessors, tile], |most| {
+            let most = joined.map_or(most, |joined| joined.min(most));
             let own = |p: &Part<'_>| p.own(l, threads, sum::sets(l, self.pushes), all.div_ceil(most));
             let owns: Vec<usize> = self.parts.iter().map(own).collect();
             let each = || self.parts.iter().zip(&owns);

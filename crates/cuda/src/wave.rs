@@ -28,8 +28,8 @@ pub fn usual(architecture: &str) -> usize {
 /// Threads that a multiprocessor holds of a launch, and registers that weights under way may fill in each: where weights are multiplied
 /// with one row of activations, with two, with up to four, and with more, whose sums leave room for one piece.
 const HELD: [(usize, usize); 3] = [(512, 72), (768, 32), (1024, 20)];
-const HELD_BY_TWO: [(usize, usize); 1] = [(512, 48)];
-const HELD_BY_FOUR: [(usize, usize); 1] = [(256, 80)];
+const HELD_BY_TWO: [(usize, usize); 1] = [(768, 32)];
+const HELD_BY_FOUR: [(usize, usize); 1] = [(512, 40)];
 const HELD_BY_MORE: [(usize, usize); 1] = [(512, 8)];
 
 /// Per cent that a deal with fewer registers must be more even.

@@ -553,7 +553,7 @@ impl Opened {
             context: size.context,
             fast: activations == Activations::Q8,
             fuse: true,
-            tiles: vec![1, 2, 4, 8, 64],
+            tiles: vec![1, 2, 3, 4, 8, 64],
             dummy: self.dummy,
             recorded: if args.enforce_eager {
                 vec![]

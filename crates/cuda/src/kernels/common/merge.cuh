@@ -49,25 +49,17 @@ struct Merge {
         return v;
     }
 
-    // Elements threadIdx.x + 256 e where all parts that have keys are a share each, all of them asked for at once.
+    // Part p's elements threadIdx.x + 256 e, for a row whose parts are a share each.
     template <int Each>
-    DI void few(float (&v)[Each]) const {
-        float sum[Each][SHARES];
+    DI void add(int p, float (&v)[Each]) const {
 #pragma unroll
         for (int e = 0; e < Each; e++) {
             int k = 256 * e + threadIdx.x;
-#pragma unroll
-            for (int p = 0; p < SHARES; p++) sum[e][p] = p < used && k < Value ? sums[p * Value + k] : 0;
-        }
-#pragma unroll
-        for (int e = 0; e < Each; e++) {
-            v[e] = 0;
-#pragma unroll
-            for (int p = 0; p < SHARES; p++) v[e] += p < used ? weight[p] * sum[e][p] : 0;
+            v[e] += p < used && k < Value ? weight[p] * sums[p * Value + k] : 0;
         }
     }
 
-    // The same where they are more: a warp has a share of all elements, in twos.
+    // All parts' elements where they are more: a warp has a share of all, in twos.
     template <int Each>
     DI void many(float (&v)[Each]) const {
         __shared__ __align__(8) float shares[SHARES][256 * Each];
@@ -102,20 +94,21 @@ struct Merge {
 // two round differently.
 template <int Rows, int Parts, int Value, int Each>
 DI void merged(const Merge<Parts, Value> (&rows)[Rows], float (&v)[Rows][Each]) {
-    bool few = true;
+    int few = 0;
 #pragma unroll
-    for (int r = 0; r < Rows; r++) few &= rows[r].used <= SHARES;
-    if (few) {
+    for (int r = 0; r < Rows; r++) {
+        bool is = rows[r].used <= SHARES;
+        few = is ? max(few, rows[r].used) : few;
 #pragma unroll
-        for (int r = 0; r < Rows; r++) rows[r].few(v[r]);
-    } else {
+        for (int e = 0; e < Each; e++) v[r][e] = 0;
+        if (!is) rows[r].many(v[r]);
+    }
+    // those of all rows are asked for at once
+#pragma unroll (Rows > 2 ? 2 : 8 / Rows)
+    for (int p = 0; p < few; p++) {
 #pragma unroll
         for (int r = 0; r < Rows; r++) {
-            if (rows[r].used <= SHARES) {
-                rows[r].few(v[r]);
-            } else {
-                rows[r].many(v[r]);
-            }
+            if (rows[r].used <= SHARES) rows[r].add(p, v[r]);
         }
     }
 #pragma unroll

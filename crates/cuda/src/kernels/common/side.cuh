@@ -64,16 +64,27 @@ struct Side {
             second.fetch(like, first(), 0);
             second.dots(like, first(), y, other);
         }
+        // rows of a pair lie behind those that they are like
+        put<0>(all, sums);
+        if constexpr (Both && !alike) put<depth>(other, sums);
+    }
+
+    // Sums of Rows rows over the lanes; the n-th is of matrix (n + From) / depth.
+    template <int From, int Rows>
+    DI void put(const float (&v)[Rows][Count], Sums& sums) {
+        const int all = Rows * Count, some = power_of_two(all < lanes ? all : (int)lanes);
 #pragma unroll
-        for (int r = 0; r < depth; r++) {
-            int row = at + r * at_once;
-            bool own = threadIdx.x % lanes == 0 && row < Own;
+        for (int first = 0; first < all; first += some) {
+            float part[some];
 #pragma unroll
-            for (int t = 0; t < Count; t++) {
-                if constexpr (alike) other[r][t] = all[depth + r][t];
-                float v = lanes_sum<lanes>(all[r][t]), w = Both ? lanes_sum<lanes>(other[r][t]) : 0;
-                if (own) sums.of[slice()][t][row] = v;
-                if (own && Both) sums.like[slice()][t][row] = w;
+            for (int n = 0; n < some; n++) part[n] = first + n < all ? v[(first + n) / Count][(first + n) % Count] : 0;
+            float sum = lanes_sums<lanes>(part);
+            int n = first + (int)(threadIdx.x % lanes) / (lanes / some), r = n / Count + From, row = at + r % depth * at_once;
+            if (threadIdx.x % (lanes / some) || n >= all || row >= Own) continue;
+            if (!Both || r < depth) {
+                sums.of[slice()][n % Count][row] = sum;
+            } else {
+                sums.like[slice()][n % Count][row] = sum;
             }
         }
     }
