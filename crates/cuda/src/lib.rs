@@ -19,6 +19,7 @@ mod lines;
 mod load;
 pub mod lower;
 mod machine;
+mod made_up;
 mod matmul;
 pub mod measure;
 pub mod nccl;

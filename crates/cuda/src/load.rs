@@ -9,6 +9,7 @@ use shardwright_model::plan::{LocalOp, LocalWeight};
 use shardwright_model::synth::random::{Rng, fill};
 
 use crate::device::{Device, Launch};
+use crate::made_up::MadeUp;
 use crate::planes::lay;
 use crate::threads::{available, share};
 use crate::unit::Unit;
@@ -17,8 +18,8 @@ use crate::{Error, Result};
 /// Kernels may read so many bytes past the last row.
 pub(crate) const MARGIN: usize = 64;
 
-/// About so many blocks of a dummy weight differ.
-const TILE_BLOCKS: usize = 4096;
+/// Ones that go to the device together.
+const ONES: usize = 4096;
 
 /// Elements of made up cache lines that differ: a prime, so that no two lines begin alike.
 const LINES_MADE_UP: usize = 1_000_003;
@@ -39,6 +40,7 @@ const MOST_BLOCKS: usize = 2048;
 pub(crate) struct Loader<'a> {
     reader: &'a Reader,
     dummy: bool,
+    made: MadeUp,
     watch: &'a mut dyn FnMut(u64),
     /// By name, what is held of it, and whether it is decoded: the place among the slots.
     loaded: HashMap<(String, [usize; 6], bool), usize>,
@@ -62,7 +64,15 @@ struct Loaded {
 impl<'a> Loader<'a> {
     /// Without a file's weights, where it is a dummy, random ones are made up.
     pub(crate) fn new(reader: &'a Reader, dummy: bool, watch: &'a mut dyn FnMut(u64)) -> Loader<'a> {
-        Loader { reader, dummy, watch, loaded: HashMap::new(), slots: vec![], parts: parts() }
+        Loader {
+            reader,
+            dummy,
+            made: MadeUp::default(),
+            watch,
+            loaded: HashMap::new(),
+            slots: vec![],
+            parts: parts(),
+        }
     }
 
     /// The addresses of the weights of an op of a rank.
@@ -119,7 +129,7 @@ impl<'a> Loader<'a> {
         found.cloned().ok_or_else(|| Error::Plan(format!("`{}` lies elsewhere in this file", w.name)))
     }
 
-    /// Ones for numbers; for matrices a tile of random blocks, again and again.
+    /// Ones for numbers; for matrices random rows.
     fn made_up(
         &mut self,
         device: &mut dyn Device,
@@ -127,8 +137,9 @@ impl<'a> Loader<'a> {
         decoded: bool,
         [address, bytes]: [u64; 2],
     ) -> Result<Option<u64>> {
-        let tile = if decoded { 1f32.to_le_bytes().repeat(TILE_BLOCKS) } else { random_rows(w) };
-        device.repeat(address, &tile, bytes as usize)?;
+        let ones = 1f32.to_le_bytes().repeat(ONES);
+        let rows = if decoded { &ones } else { self.made.rows(w) };
+        device.repeat(address, rows, bytes as usize)?;
         (self.watch)(bytes);
         Ok(None)
     }
@@ -197,17 +208,6 @@ impl<'a> Loader<'a> {
         let [rank, op, index] = slot.at;
         Ok(Error::Slot { tensor: slot.weight.name.clone(), rank, op, index, what })
     }
-}
-
-/// Some rows of random blocks, as they lie on the device.
-fn random_rows(w: &LocalWeight) -> Vec<u8> {
-    let bytes = w.bytes_a_row().max(1);
-    let mut rows = vec![0; (w.quant.block_bytes() * TILE_BLOCKS).div_ceil(bytes) * bytes];
-    let std = 1.0 / (w.cols.len().max(1) as f32).sqrt();
-    fill(w.quant, std, &mut Rng::new(1, &w.name), &mut rows);
-    let mut tile = Vec::with_capacity(rows.len());
-    rows.chunks_exact(bytes).for_each(|row| lay(w.quant, row, &mut tile));
-    tile
 }
 
 /// A weight as it lies on the device, piece by piece, with the share of each in its hash: numbers are decoded, rows of matrices laid out.
