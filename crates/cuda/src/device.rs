@@ -1,5 +1,7 @@
 //! What runs kernels.
 
+use std::ops::DerefMut;
+
 use crate::Result;
 use crate::unit::Unit;
 
@@ -25,6 +27,9 @@ pub struct Launch {
 /// Launches that a device has recorded. Index in the order of [`Device::record`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recording(pub usize);
+
+/// Memory of the host that a device copies from best. Any thread may fill it; the one that speaks to the device drops it.
+pub type Piece = Box<dyn DerefMut<Target = [u8]> + Send>;
 
 /// Memory and one queue: what is asked for is done in the order in which it was asked for.
 pub trait Device: Send {
@@ -66,6 +71,31 @@ pub trait Device: Send {
     /// # Errors
     /// If the device is broken.
     fn upload(&mut self, to: u64, data: &[u8]) -> Result<()>;
+
+    /// A piece of so many bytes, to be sent.
+    ///
+    /// # Errors
+    /// If the host has too little memory for it.
+    fn lend(&mut self, bytes: usize) -> Result<Piece> {
+        Ok(Box::new(vec![0; bytes]))
+    }
+
+    /// Copies the first `bytes` bytes of a piece to the device. If that takes longer than this, the piece comes back by [`Device::sent`].
+    ///
+    /// # Errors
+    /// If the device is broken.
+    fn send(&mut self, to: u64, piece: Piece, bytes: usize) -> Result<Option<Piece>> {
+        self.upload(to, &piece[..bytes])?;
+        Ok(Some(piece))
+    }
+
+    /// The piece that is under way for the longest time, once it has arrived. None if there is none.
+    ///
+    /// # Errors
+    /// If the device is broken.
+    fn sent(&mut self) -> Result<Option<Piece>> {
+        Ok(None)
+    }
 
     /// Fills `bytes` bytes with a pattern, again and again from its beginning.
     ///

@@ -32,8 +32,13 @@ pub enum Error {
         log: String,
     },
     /// The file can't be read any more.
-    #[error(transparent)]
-    File(#[from] shardwright_gguf::Error),
+    #[error("`{tensor}` can't be loaded: {cause}")]
+    Weight {
+        /// The tensor.
+        tensor: String,
+        /// What is wrong with its file.
+        cause: shardwright_gguf::Error,
+    },
     /// A size that must not be zero.
     #[error("at least one {0} is needed")]
     Zero(&'static str),

@@ -205,7 +205,8 @@ impl fmt::Debug for CudaExecutor {
 
 impl CudaExecutor {
     /// An executor of a description's rank plans, and of those of its next-token layer if it is to draft, on one device or on one for
-    /// each rank, in their order. Weights are copied to the devices; `watch` is told of bytes as they go.
+    /// each rank, in their order. Weights are copied to the devices; `watch` is told of bytes as they go, of none when the
+    /// first are about to.
     ///
     /// # Errors
     /// If a size is zero, a device has too little memory, a kernel does not compile, or the plans are not of this file; if there are

@@ -9,6 +9,7 @@ use shardwright_model::plan::plan;
 use shardwright_model::presets::{Preset, Recipe};
 use shardwright_model::{Error, arch};
 
+use crate::load;
 use crate::lower::{Choices, Tier, lower};
 use crate::matmul::TILE;
 use crate::measure;
@@ -112,6 +113,7 @@ pub fn units(multiprocessors: usize) -> Result<BTreeSet<Unit>> {
         units.insert(sizes("sum").int("WIDTH", 6144).int("RANKS", 8).int("WIRE", wire));
     }
     units.extend([Unit::new("hash").int("WIDTH", 1), Unit::new("read").int("ROUNDS", 8), Unit::new("stamp")]);
+    units.extend(load::units(QuantType::ALL.iter().copied()));
     units.insert(sum::delay(2000));
     units.extend(exchanges());
     units.insert(sizes("pointwise").int("WIDTH", 4096).int("WHAT", "COPY"));

@@ -1,17 +1,17 @@
-//! Weights from the file to the device: the plan's ranges, each once, rows one behind the other, each laid as kernels read it.
+//! Weights on the device: the plan's ranges of the file, each once, rows one behind the other, each laid as kernels read it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 use shardwright_gguf::{QuantType, Reader, TensorInfo};
-use shardwright_model::hash::Hash;
 use shardwright_model::plan::{LocalOp, LocalWeight};
 use shardwright_model::synth::random::{Rng, fill};
 
-use crate::device::{Device, Launch};
+use crate::device::{Device, Kernel, Launch, Piece};
+use crate::feed::{Full, feed, threads};
 use crate::made_up::MadeUp;
-use crate::planes::lay;
-use crate::threads::{available, share};
+use crate::planes;
+use crate::rows::Rows;
 use crate::unit::Unit;
 use crate::{Error, Result};
 
@@ -24,55 +24,61 @@ const ONES: usize = 4096;
 /// Elements of made up cache lines that differ: a prime, so that no two lines begin alike.
 const LINES_MADE_UP: usize = 1_000_003;
 
-/// Threads that read and lay rows, and bytes that each of them makes at a time.
-const THREADS: usize = 8;
-const PIECE: usize = 8 << 20;
-
-/// Bytes that are read at a time, with what lies between rows; more than that between two is passed over.
-const READ: u64 = 8 << 20;
-const GAP: u64 = 256 << 10;
-
 /// Bytes for each block that hashes them, and most blocks.
 const HASHED: usize = 32 << 10;
 const MOST_BLOCKS: usize = 2048;
+
+/// Bytes of rows that lie as they are for a few threads to hash.
+const LENGTH: u64 = 4096;
+
+/// Bytes that each block lays.
+const LAID: usize = 4096;
+
+/// The kernels that bring and check weights of these types.
+pub(crate) fn units(quants: impl Iterator<Item = QuantType>) -> BTreeSet<Unit> {
+    let planes = quants.filter(|quant| !planes::fields(*quant).is_empty());
+    let laid = planes.flat_map(|quant| ["lay", "held"].map(|stem| planes::unit(stem, Some(quant))));
+    laid.chain([planes::unit("held", None)]).collect()
+}
+
+/// Memory of the device from which rows of these weights are laid.
+pub(crate) fn staging<'a>(all: impl Iterator<Item = &'a Rows>) -> usize {
+    all.filter(|rows| rows.is_planes()).map(Rows::piece).max().unwrap_or(0)
+}
 
 /// Puts weights on a device and remembers where.
 pub(crate) struct Loader<'a> {
     reader: &'a Reader,
     dummy: bool,
     made: MadeUp,
+    /// That load at the same time.
+    devices: usize,
     watch: &'a mut dyn FnMut(u64),
     /// By name, what is held of it, and whether it is decoded: the place among the slots.
     loaded: HashMap<(String, [usize; 6], bool), usize>,
-    slots: Vec<Loaded>,
-    /// What threads make pieces in.
-    parts: Vec<Part>,
+    slots: Vec<Slot>,
 }
 
 /// A weight on the device.
-struct Loaded {
+struct Slot {
     /// Rank, op, and which of the op's weights, where it was met first.
     at: [usize; 3],
-    weight: LocalWeight,
-    decoded: bool,
+    rows: Rows,
     address: u64,
-    bytes: usize,
-    /// Of what it should hold; none of what was made up.
-    hash: Option<u64>,
+    /// Of what it should hold, as the file has it.
+    hash: u64,
 }
 
 impl<'a> Loader<'a> {
     /// Without a file's weights, where it is a dummy, random ones are made up.
-    pub(crate) fn new(reader: &'a Reader, dummy: bool, watch: &'a mut dyn FnMut(u64)) -> Loader<'a> {
-        Loader {
-            reader,
-            dummy,
-            made: MadeUp::default(),
-            watch,
-            loaded: HashMap::new(),
-            slots: vec![],
-            parts: parts(),
-        }
+    pub(crate) fn new(
+        reader: &'a Reader,
+        dummy: bool,
+        devices: usize,
+        watch: &'a mut dyn FnMut(u64),
+    ) -> Loader<'a> {
+        let (made, loaded) = (MadeUp::default(), HashMap::new());
+        Loader { reader, dummy, made, devices, watch, loaded, slots: vec![] }
     }
 
     /// The addresses of the weights of an op of a rank.
@@ -99,14 +105,13 @@ impl<'a> Loader<'a> {
             return Ok(self.slots[*known].address);
         }
         self.tensor(w)?;
-        let bytes = if decoded { w.params() * 4 } else { w.bytes() } as usize;
-        let address = device.alloc(bytes + MARGIN)?;
-        let hash = match self.dummy {
-            true => self.made_up(device, w, decoded, [address, bytes as u64])?,
-            false => Some(self.copied(device, w, decoded, address)?),
-        };
+        let rows = Rows { weight: w.clone(), decoded };
+        let address = device.alloc(rows.bytes() + MARGIN)?;
+        if self.dummy {
+            self.make_up(device, &rows, address)?;
+        }
         self.loaded.insert(key, self.slots.len());
-        self.slots.push(Loaded { at, weight: w.clone(), decoded, address, bytes, hash });
+        self.slots.push(Slot { at, rows, address, hash: 0 });
         Ok(address)
     }
 
@@ -130,202 +135,148 @@ impl<'a> Loader<'a> {
     }
 
     /// Ones for numbers; for matrices random rows.
-    fn made_up(
-        &mut self,
-        device: &mut dyn Device,
-        w: &LocalWeight,
-        decoded: bool,
-        [address, bytes]: [u64; 2],
-    ) -> Result<Option<u64>> {
+    fn make_up(&mut self, device: &mut dyn Device, rows: &Rows, address: u64) -> Result<()> {
         let ones = 1f32.to_le_bytes().repeat(ONES);
-        let rows = if decoded { &ones } else { self.made.rows(w) };
-        device.repeat(address, rows, bytes as usize)?;
-        (self.watch)(bytes);
-        Ok(None)
+        let made = if rows.decoded { &ones } else { self.made.rows(&rows.weight) };
+        device.repeat(address, made, rows.bytes())?;
+        (self.watch)(rows.bytes() as u64);
+        Ok(())
     }
 
-    /// Brings a weight to the device, by long reads; gives the hash of what went there.
-    fn copied(
-        &mut self,
-        device: &mut dyn Device,
-        w: &LocalWeight,
-        decoded: bool,
-        address: u64,
-    ) -> Result<u64> {
-        let (mut to, mut hash) = (address, 0u64);
-        pieces(w, decoded, self.reader, &mut self.parts, &mut |piece, part| {
-            hash = hash.wrapping_add(part);
-            device.upload(to, piece)?;
-            (self.watch)(piece.len() as u64);
-            to += piece.len() as u64;
-            Ok(())
+    /// Brings all weights that have a place, unless they were made up, and looks whether they have arrived.
+    ///
+    /// # Errors
+    /// If one can't be read or the device is broken; as [`Loader::check`].
+    pub(crate) fn bring(mut self, device: &mut dyn Device) -> Result<()> {
+        self.slots.retain(|slot| !self.dummy && slot.rows.bytes() > 0);
+        if self.slots.is_empty() {
+            return Ok(());
+        }
+        // it begins now: steps have been recorded in the meantime
+        (self.watch)(0);
+        let layer = Layer::new(device, &self.slots)?;
+        let all: Vec<&Rows> = self.slots.iter().map(|slot| &slot.rows).collect();
+        let mut hashes = vec![0u64; all.len()];
+        feed(device, self.reader, &all, threads(self.devices), &mut |device, full| {
+            let Full { slot: n, rows, piece, found } = full;
+            let (bytes, hash) = found?;
+            hashes[n] = hashes[n].wrapping_add(hash);
+            let (of, to) = (&self.slots[n].rows, self.slots[n].address);
+            let back = layer.place(device, of, piece, bytes, to + (rows.start * of.row_bytes()) as u64)?;
+            (self.watch)(bytes as u64);
+            Ok(back)
         })?;
-        Ok(hash)
+        self.slots.iter_mut().zip(hashes).for_each(|(slot, hash)| slot.hash = hash);
+        self.check(device)
     }
 
     /// Net at the load: when everything has its place, does every slot still hold what its name says?
     ///
     /// # Errors
     /// The first that does not, with the bytes that differ.
-    pub(crate) fn check(&self, device: &mut dyn Device) -> Result<()> {
-        let slots: Vec<&Loaded> = self.slots.iter().filter(|s| s.hash.is_some() && s.bytes > 0).collect();
-        let words: Vec<u32> = slots.iter().map(|s| s.bytes.div_ceil(4) as u32).collect();
-        let counts = device.alloc(4 * slots.len())?;
-        let found = device.alloc(8 * slots.len())?;
-        device.upload(counts, bytemuck::cast_slice(&words))?;
-        let kernel = device.load(&[Unit::new("hash").int("WIDTH", 1)])?[0];
-        for (n, slot) in (0u64..).zip(&slots) {
-            let blocks = (slot.bytes / HASHED).clamp(1, MOST_BLOCKS) as u32;
-            let args = vec![counts + 4 * n, slot.address, found + 8 * n];
+    fn check(&self, device: &mut dyn Device) -> Result<()> {
+        let kernels = Kernels::new(device, "held", &self.slots)?;
+        let found = device.alloc(8 * self.slots.len())?;
+        for (n, slot) in (0u64..).zip(&self.slots) {
+            let (first, bytes, out) = (slot.address, slot.rows.bytes(), found + 8 * n);
+            let row = if slot.rows.is_planes() { slot.rows.row_bytes() as u64 } else { LENGTH };
+            let blocks = (bytes / HASHED).clamp(1, MOST_BLOCKS) as u32;
+            let args = vec![first, first + row, first + bytes as u64, out];
+            let kernel = kernels.of(&slot.rows);
             device.launch(&Launch { kernel, grid: [blocks, 1, 1], block: 256, shared: 0, args })?;
         }
-        let mut hashes = vec![0u64; slots.len()];
+        let mut hashes = vec![0u64; self.slots.len()];
         device.download(found, bytemuck::cast_slice_mut(&mut hashes))?;
-        match slots.iter().zip(&hashes).find(|(slot, hash)| slot.hash != Some(**hash)) {
+        match self.slots.iter().zip(&hashes).find(|(slot, hash)| slot.hash != **hash) {
             Some((slot, _)) => Err(self.differs(device, slot)?),
             None => Ok(()),
         }
     }
 
     /// What to say of a slot whose hash is wrong: it is read back and compared with the file.
-    fn differs(&self, device: &mut dyn Device, slot: &Loaded) -> Result<Error> {
-        let (mut at, mut wrong) = (0, None::<Range<usize>>);
-        pieces(&slot.weight, slot.decoded, self.reader, &mut parts(), &mut |piece, _| {
-            let mut held = vec![0; piece.len()];
+    fn differs(&self, device: &mut dyn Device, slot: &Slot) -> Result<Error> {
+        let (of, mut at, mut wrong) = (&slot.rows, 0, None::<Range<usize>>);
+        let (mut read, mut laid) = (vec![0; Rows::room([of].into_iter())], vec![]);
+        for rows in of.pieces() {
+            let (bytes, _) = of.read(self.reader, rows, &mut read)?;
+            laid.clear();
+            match of.is_planes() {
+                true => read[..bytes]
+                    .chunks_exact(of.row_bytes())
+                    .for_each(|row| lay(of.weight.quant, row, &mut laid)),
+                false => laid.extend_from_slice(&read[..bytes]),
+            }
+            let mut held = vec![0; bytes];
             device.download(slot.address + at as u64, &mut held)?;
-            let differ = |i: &usize| held[*i] != piece[*i];
-            let ends = [(0..piece.len()).find(differ), (0..piece.len()).rev().find(differ)];
+            let differ = |i: &usize| held[*i] != laid[*i];
+            let ends = [(0..bytes).find(differ), (0..bytes).rev().find(differ)];
             if let [Some(first), Some(last)] = ends {
                 wrong = Some(wrong.as_ref().map_or(at + first, |w| w.start)..at + last + 1);
             }
-            at += piece.len();
-            Ok(())
-        })?;
+            at += bytes;
+        }
         let what = match wrong {
-            Some(r) => format!("bytes {}..{} of its {} differ", r.start, r.end, slot.bytes),
-            None => format!("its {} bytes had another hash, but are right when read again", slot.bytes),
+            Some(r) => format!("bytes {}..{} of its {at} differ", r.start, r.end),
+            None => format!("its {at} bytes had another hash, but are right when read again"),
         };
         let [rank, op, index] = slot.at;
-        Ok(Error::Slot { tensor: slot.weight.name.clone(), rank, op, index, what })
+        Ok(Error::Slot { tensor: of.weight.name.clone(), rank, op, index, what })
     }
 }
 
-/// A weight as it lies on the device, piece by piece, with the share of each in its hash: numbers are decoded, rows of matrices laid out.
-/// Several threads make pieces side by side.
-fn pieces(
-    w: &LocalWeight,
-    decoded: bool,
-    reader: &Reader,
-    parts: &mut [Part],
-    each: &mut dyn FnMut(&[u8], u64) -> Result<()>,
-) -> Result<()> {
-    let rows = rows(w);
-    let bytes = if decoded { w.cols.len() * 4 } else { w.bytes_a_row() };
-    let some = (PIECE / bytes.max(1)).max(1);
-    let most = parts.len();
-    for (n, many) in rows.chunks(some * most).enumerate() {
-        let behind = |k: usize| ((n * most + k) * some * bytes) as u64;
-        let parts = &mut parts[..many.len().div_ceil(some)];
-        // this thread makes one, so that a short weight takes no other
-        let others = parts.len() - 1;
-        let work = many.chunks(some).zip(&mut *parts).enumerate();
-        share(others, work, |(k, (rows, part))| part.make(w, decoded, reader, rows, behind(k)));
-        for part in parts {
-            part.found.take().transpose()?;
-            each(&part.laid, part.hash)?;
-        }
-    }
-    Ok(())
-}
+/// A kernel for each way in which rows of some weights lie.
+struct Kernels(HashMap<Option<QuantType>, Kernel>);
 
-/// One for each thread.
-fn parts() -> Vec<Part> {
-    (0..THREADS.min(available())).map(|_| Part::default()).collect()
-}
-
-/// A piece that a thread makes, in memory that it keeps.
-#[derive(Default)]
-struct Part {
-    read: Vec<u8>,
-    laid: Vec<u8>,
-    hash: u64,
-    found: Option<Result<()>>,
-}
-
-impl Part {
-    fn make(&mut self, w: &LocalWeight, decoded: bool, reader: &Reader, rows: &[Range<u64>], behind: u64) {
-        self.laid.clear();
-        self.found = Some(self.lay(w, decoded, reader, rows));
-        let mut hash = Hash::behind(behind);
-        hash.add(&self.laid);
-        self.hash = hash.finish();
+impl Kernels {
+    fn new(device: &mut dyn Device, stem: &'static str, slots: &[Slot]) -> Result<Kernels> {
+        let asked = slots.iter().filter(|slot| stem == "held" || slot.rows.is_planes());
+        let kinds: HashSet<Option<QuantType>> = asked.map(|slot| Kernels::kind(&slot.rows)).collect();
+        let units: Vec<Unit> = kinds.iter().map(|kind| planes::unit(stem, *kind)).collect();
+        Ok(Kernels(kinds.into_iter().zip(device.load(&units)?).collect()))
     }
 
-    fn lay(&mut self, w: &LocalWeight, decoded: bool, reader: &Reader, rows: &[Range<u64>]) -> Result<()> {
-        let mut numbers = vec![0f32; if decoded { w.cols.len() } else { 0 }];
-        for rows in runs(rows) {
-            let start = rows[0].start;
-            self.read.resize((rows[rows.len() - 1].end - start) as usize, 0);
-            reader.read(w.file, start, &mut self.read)?;
-            for row in rows {
-                let row = &self.read[(row.start - start) as usize..(row.end - start) as usize];
-                if decoded {
-                    w.quant.decode(row, &mut numbers);
-                    self.laid.extend_from_slice(bytemuck::cast_slice(&numbers));
-                } else {
-                    lay(w.quant, row, &mut self.laid);
-                }
-            }
-        }
-        Ok(())
+    fn kind(rows: &Rows) -> Option<QuantType> {
+        rows.is_planes().then_some(rows.weight.quant)
+    }
+
+    fn of(&self, rows: &Rows) -> Kernel {
+        self.0[&Kernels::kind(rows)]
     }
 }
 
-/// Where a weight's rows lie in its file, in order.
-fn rows(w: &LocalWeight) -> Vec<Range<u64>> {
-    let rows = if w.cols.is_empty() { 0 } else { w.rows.len() };
-    (0..w.copies.len()).flat_map(|copy| (0..rows).map(move |row| w.row(copy, row))).collect()
+/// What lays rows on a device, from a piece of its memory to where they belong.
+struct Layer {
+    kernels: Kernels,
+    staging: u64,
 }
 
-/// The same in runs that are read at once.
-fn runs(rows: &[Range<u64>]) -> Vec<&[Range<u64>]> {
-    let (mut runs, mut first) = (vec![], 0);
-    for next in 1..=rows.len() {
-        let together = rows.get(next).is_some_and(|row| {
-            let gap = row.start.checked_sub(rows[next - 1].end);
-            gap.is_some_and(|gap| gap <= GAP) && row.end - rows[first].start <= READ
-        });
-        if !together {
-            runs.push(&rows[first..next]);
-            first = next;
-        }
-    }
-    runs.retain(|run| !run.is_empty());
-    runs
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rows_are_read_in_long_runs() {
-        let check = |rows: &[Range<u64>], expected: &[usize]| {
-            let found = runs(rows);
-            assert_eq!(found.concat(), rows);
-            assert_eq!(found.iter().map(|run| run.len()).collect::<Vec<_>>(), expected);
+impl Layer {
+    fn new(device: &mut dyn Device, slots: &[Slot]) -> Result<Layer> {
+        let kernels = Kernels::new(device, "lay", slots)?;
+        let staging = match staging(slots.iter().map(|slot| &slot.rows)) {
+            0 => 0,
+            bytes => device.alloc(bytes)?,
         };
-        check(&[], &[]);
-        let row = |start, bytes| start..start + bytes;
-        check(&[row(5, 10)], &[1]);
-        // one behind the other, and slices of longer rows
-        check(&[row(0, 10), row(10, 10), row(40, 10)], &[3]);
-        // far apart, backwards, and one that is longer than a read
-        check(&[row(0, 10), row(11 + GAP, 10)], &[1, 1]);
-        check(&[row(100, 10), row(0, 10)], &[1, 1]);
-        check(&[row(0, READ + 1), row(READ + 1, 10)], &[1, 1]);
-        // as many as go into one
-        let all: Vec<Range<u64>> = (0..20).map(|n| row(n << 20, 1 << 20)).collect();
-        check(&all, &[8, 8, 4]);
+        Ok(Layer { kernels, staging })
+    }
+
+    /// Rows from a piece of the host's memory to their address; a single staging will do, as what is asked for is done in order.
+    fn place(
+        &self,
+        device: &mut dyn Device,
+        rows: &Rows,
+        piece: Piece,
+        bytes: usize,
+        to: u64,
+    ) -> Result<Option<Piece>> {
+        if !rows.is_planes() {
+            return device.send(to, piece, bytes);
+        }
+        let (from, kernel) = (self.staging, self.kernels.of(rows));
+        let back = device.send(from, piece, bytes)?;
+        let args = vec![from, from + rows.row_bytes() as u64, from + bytes as u64, to];
+        let grid = [bytes.div_ceil(LAID) as u32, 1, 1];
+        device.launch(&Launch { kernel, grid, block: 256, shared: 0, args })?;
+        Ok(back)
     }
 }

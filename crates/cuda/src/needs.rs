@@ -8,10 +8,11 @@ use shardwright_model::watch;
 
 use crate::Result;
 use crate::exec::CudaOptions;
-use crate::load::MARGIN;
+use crate::load::{self, MARGIN};
 use crate::lower::{Choices, Tier, lower};
 use crate::machine::fitting;
 use crate::program::{Program, Slot};
+use crate::rows::Rows;
 use crate::step::StepLayout;
 use crate::unit::Unit;
 
@@ -48,7 +49,8 @@ impl Needs {
         let programs = programs(plans, options)?;
         let mut needs = Needs::of_plans(plans, options);
         needs.add(&programs, options);
-        let mut kernels = BTreeSet::from([Unit::new("hash").int("WIDTH", 1)]);
+        let weights = plans.iter().flat_map(|plan| &plan.ops).flat_map(|op| &op.weights);
+        let mut kernels = load::units(weights.map(|w| w.quant));
         kernels.extend(programs.into_iter().flatten().flat_map(|(.., program)| program.units));
         if let Some(last) = options.choices(plans).last() {
             kernels.extend(lower(plans, Choices { fuse: false, ..*last })?.units);
@@ -60,22 +62,25 @@ impl Needs {
     fn of_plans(plans: &[RankPlan], options: &CudaOptions) -> Needs {
         let mut needs = Needs { driver: DRIVER, ..Needs::default() };
         let Some(first) = plans.first() else { return needs };
-        let mut seen = HashSet::new();
+        let (mut seen, mut weights) = (HashSet::new(), vec![]);
         for plan in plans {
             for (op, i) in plan.ops.iter().flat_map(|op| (0..op.weights.len()).map(move |i| (op, i))) {
                 let (w, decoded) = (&op.weights[i], op.is_vector(i));
                 let held = [&w.copies, &w.rows, &w.cols].map(|range| (range.start, range.end));
                 if seen.insert((&w.name, held, decoded)) {
-                    let bytes = if decoded { w.params() * 4 } else { w.bytes() };
-                    needs.weights += piece(bytes as usize + MARGIN);
+                    weights.push(Rows { weight: w.clone(), decoded });
                 }
             }
             let line = |c: usize| piece(options.blocks * BLOCK * c * options.element());
             needs.cache += plan.caches.iter().map(|c| line(c.width)).sum::<u64>();
             needs.working += plan.slots.iter().map(|width| piece(options.rows * width * 4)).sum::<u64>();
         }
-        // the tables by which the weights are checked
-        needs.working += piece(4 * seen.len()) + piece(8 * seen.len());
+        needs.weights = weights.iter().map(|rows| piece(rows.bytes() + MARGIN)).sum();
+        if !options.dummy {
+            // where they are laid, and the table by which they are checked
+            let staging = load::staging(weights.iter());
+            needs.working += if staging > 0 { piece(staging) } else { 0 } + piece(8 * weights.len());
+        }
         let layout = StepLayout::new(options.rows, options.context);
         let width = first.hidden.map_or(0, |p| p.width);
         let told = 8 * plans.len() * watch::points(&first.ops).len() + 4 * options.rows;

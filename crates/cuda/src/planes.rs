@@ -4,6 +4,8 @@
 
 use shardwright_gguf::QuantType;
 
+use crate::unit::Unit;
+
 /// A row's bytes must be a multiple of this, so that every row begins where a wide load may.
 const WIDE: usize = 16;
 
@@ -20,8 +22,15 @@ pub(crate) fn fields(quant: QuantType) -> &'static [(usize, usize)] {
 }
 
 /// Is a row of so many bytes one of planes?
-fn is_planes(quant: QuantType, row_bytes: usize) -> bool {
+pub(crate) fn is_planes(quant: QuantType, row_bytes: usize) -> bool {
     !fields(quant).is_empty() && row_bytes.is_multiple_of(WIDE)
+}
+
+/// A kernel (`lay`, `held`) for rows of this type in planes; of none for rows that lie as they are.
+pub fn unit(stem: &'static str, quant: Option<QuantType>) -> Unit {
+    let fields = quant.map_or(&[][..], fields);
+    let fields = fields.iter().map(|(at, len)| format!("FIELD({at}, {len})")).collect::<Vec<_>>();
+    Unit::new(stem).int("BYTES", quant.map_or(0, QuantType::block_bytes)).int("FIELDS", fields.join(" "))
 }
 
 /// Most warps that share a row, and turns of a lane that are enough for each.
@@ -57,7 +66,7 @@ pub(crate) fn lanes_and_slices(
     (lanes, slices)
 }
 
-/// Appends a row as it lies on a device.
+/// Appends a row as it lies on a device; `kernels/lay.cu` does the same with what comes from a file.
 pub fn lay(quant: QuantType, row: &[u8], to: &mut Vec<u8>) {
     if !is_planes(quant, row.len()) {
         return to.extend_from_slice(row);

@@ -1,5 +1,7 @@
 //! Work shared out over threads that live as long as it does.
 
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::thread::{self, Builder};
 
@@ -30,6 +32,32 @@ pub(crate) fn share<T: Send>(threads: usize, items: impl Iterator<Item = T> + Se
     });
     // nothing is left, unless the system has given us no thread
     work();
+}
+
+/// Runs `work` on so many threads, or as many as the system gives, while this one does `lead` with what they send. All have ended when
+/// this returns.
+///
+/// # Errors
+/// If there is not even one.
+pub(crate) fn crew<T: Send, R>(
+    threads: usize,
+    work: impl Fn(Sender<T>) + Sync,
+    lead: impl FnOnce(Receiver<T>) -> R,
+) -> io::Result<R> {
+    let (send, received) = channel();
+    thread::scope(|scope| {
+        let work = &work;
+        for n in 0..threads {
+            let send = send.clone();
+            match Builder::new().stack_size(STACK).spawn_scoped(scope, move || work(send)) {
+                Err(e) if n == 0 => return Err(e),
+                Err(_) => break,
+                Ok(_) => {}
+            }
+        }
+        drop(send);
+        Ok(lead(received))
+    })
 }
 
 #[cfg(test)]

@@ -101,11 +101,13 @@ impl Worker {
             exchange.patience(device_ref, options.patience[0])?;
             shared.exchange = Some(exchange);
         }
-        let mut loader = Loader::new(file, options.dummy, watch);
+        // devices that load at the same time share the host's cores
+        let devices = if inbox > 0 { first.ranks } else { 1 };
+        let mut loader = Loader::new(file, options.dummy, devices, watch);
         let mut machine =
             |(d, plans): Cut<'_>| Machine::new(device_ref, &mut shared, d, plans, &mut loader, options);
         let (trunk, draft) = (machine(trunk)?, draft.map(machine).transpose()?);
-        loader.check(&mut *device)?;
+        loader.bring(&mut *device)?;
         Ok(Worker { device, shared, patience: options.patience, trunk, draft })
     }
 

@@ -17,7 +17,7 @@ use common::*;
 use models::fast;
 use shardwright_cuda::device::Device;
 use shardwright_cuda::unit::Unit;
-use shardwright_cuda::{CudaExecutor, CudaOptions, Needs};
+use shardwright_cuda::{CudaExecutor, CudaOptions, Error, Needs};
 use shardwright_gguf::Reader;
 use shardwright_model::exec::{Executor, StepBatch, Want};
 use shardwright_model::plan::plan;
@@ -88,6 +88,29 @@ fn c4_what_is_taken_was_told() {
             assert_eq!(inboxes.iter().sum::<u64>(), needs.inbox, "{name}");
             assert!(needs.driver > 64 << 20, "recordings are left out");
         }
+    }
+}
+
+/// Also of weights that are not made up: where they are laid, and what they are checked with.
+#[test]
+fn c4_what_loading_takes_was_told() {
+    for (name, ranks) in [("glm-dsa-tp8-kq", 1), ("glm-dsa-tp8-kq", 4), ("llama-f32", 2)] {
+        let file = Arc::new(Reader::open(&files(name)[0]).unwrap());
+        let trunk = described(&file, PLAIN.options).0;
+        let plans = plan(&trunk, &|n| file.tensor(n), ranks).unwrap();
+        let (needs, kernels) = Needs::of(&plans, &fast()).unwrap();
+        let dummy = Needs::of(&plans, &CudaOptions { dummy: true, ..fast() }).unwrap().0;
+        let taken = Taken::default();
+        let device: Vec<Box<dyn Device>> = vec![Box::new(Blank::new(taken.clone()))];
+        let made = CudaExecutor::new(device, &file, (&trunk, plans), None, &fast(), &mut |_| {});
+        // a blank has no hashes to show: everything is there by then but what steps take
+        assert!(matches!(made, Err(Error::Slot { .. })), "{made:?}");
+        let sum: u64 =
+            taken.bytes.lock().unwrap()[0].iter().map(|bytes| bytes.max(&1).next_multiple_of(256)).sum();
+        let (told, staging) = (needs.held(), needs.working - dummy.working);
+        println!("{name} over {ranks}: {sum} taken, {told} told, {staging} of it for loading");
+        assert!(sum <= told && told - sum <= 16 << 10, "{name}: {sum} taken, {told} told");
+        assert!(taken.kernels.lock().unwrap().is_subset(&kernels), "{name}: kernels that nobody knew of");
     }
 }
 

@@ -180,7 +180,7 @@ pub(crate) struct OnGpus {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Loaded {
     pub(crate) bytes: u64,
-    /// From the first to the last of them; kernels are there before, and steps are recorded after.
+    /// From the first to the last of them; kernels are there before, and steps are recorded.
     pub(crate) seconds: f64,
 }
 
@@ -247,6 +247,9 @@ impl Loading {
 
     /// So many bytes have come; a line, if it is time for one.
     fn add(&mut self, come: u64, now: Instant) -> Option<String> {
+        if self.done + come == 0 {
+            (self.begun, self.told) = (now, now);
+        }
         self.done += come;
         self.last = now;
         self.bar.at(megabytes(self.done));
@@ -401,6 +404,10 @@ mod tests {
     #[test]
     fn l1_a_log_is_told_how_far_loading_is() {
         let mut loading = Loading::new(10_000_000_000);
+        assert!(
+            loading.add(0, loading.begun + Duration::from_secs(3)).is_none(),
+            "what is in front does not count"
+        );
         let at = |seconds| loading.begun + Duration::from_secs(seconds);
         let times = [1, 4, 6, 8].map(at);
         let lines = times.map(|time| loading.add(2_000_000_000, time));

@@ -15,9 +15,9 @@ use cudarc::driver::sys::{
 
 use super::handle::{Context, Owned};
 use super::inbox::{Mapped, Pinned, apart};
-use super::staging::{Staging, wait};
+use super::staging::{Sending, Staging, lend, wait};
 use super::{GpuInfo, check};
-use crate::device::{Device, Kernel, Launch, Recording};
+use crate::device::{Device, Kernel, Launch, Piece, Recording};
 use crate::jit::{Cubin, Jit};
 use crate::near;
 use crate::unit::Unit;
@@ -34,8 +34,9 @@ pub struct Gpu {
     mapped: Vec<Mapped>,
     pinned: Vec<Pinned>,
     staging: Staging,
+    sending: Sending,
     stream: Owned<CUstream>,
-    context: Context,
+    context: Arc<Context>,
     info: GpuInfo,
     jit: Arc<Jit>,
     device: CUdevice,
@@ -125,8 +126,9 @@ impl Gpu {
             mapped: vec![],
             pinned: vec![],
             staging: Staging::new()?,
+            sending: Sending::default(),
             stream,
-            context,
+            context: Arc::new(context),
             info,
             jit,
             device,
@@ -405,6 +407,22 @@ impl Device for Gpu {
         self.staging.upload(self.stream.get(), to, data)
     }
 
+    fn lend(&mut self, bytes: usize) -> Result<Piece> {
+        self.context.enter()?;
+        lend(&self.context, bytes)
+    }
+
+    fn send(&mut self, to: u64, piece: Piece, bytes: usize) -> Result<Option<Piece>> {
+        self.context.enter()?;
+        self.sending.send(self.stream.get(), to, piece, bytes)?;
+        Ok(None)
+    }
+
+    fn sent(&mut self) -> Result<Option<Piece>> {
+        self.context.enter()?;
+        self.sending.sent()
+    }
+
     fn repeat(&mut self, to: u64, pattern: &[u8], bytes: usize) -> Result<()> {
         assert!(!pattern.is_empty(), "a pattern has bytes");
         self.upload(to, &pattern[..pattern.len().min(bytes)])?;
@@ -456,6 +474,7 @@ impl Device for Gpu {
         self.memory.clear();
         self.mapped.clear();
         self.pinned.clear();
+        self.sending = Sending::default();
         self.reserved = (0, 0);
         Ok(())
     }

@@ -53,6 +53,11 @@ pub(super) struct Context {
     part: Option<Owned<CUgreenCtx>>,
 }
 
+// SAFETY: the driver's handles may be used by any thread, by several at a time, and are not changed.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
 impl Context {
     pub(super) fn of(device: CUdevice) -> Result<Context> {
         let mut primary = ptr::null_mut();

@@ -1,14 +1,18 @@
-//! The way to and from a GPU: two pieces of pinned memory, one of which is filled while the other is copied.
+//! The way to and from a GPU: two pieces of pinned memory, one of which is filled while the other is copied; and pieces that others fill.
 //!
 //! The driver copies from ordinary memory at a seventh of the speed. Filling takes several threads to keep up.
 #![allow(unsafe_code)]
 
+use std::collections::VecDeque;
 use std::ffi::c_void;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUdeviceptr, CUevent, CUevent_flags, CUstream};
 
 use super::check;
-use super::handle::Owned;
+use super::handle::{Context, Owned};
+use crate::device::Piece;
 use crate::{Result, threads};
 
 /// Bytes of a half.
@@ -110,6 +114,96 @@ impl Staging {
         }
         Ok(())
     }
+}
+
+/// Pinned memory in the hands of somebody.
+struct Lent {
+    // in the order in which they are given back
+    memory: Owned<*mut c_void>,
+    context: Arc<Context>,
+    bytes: usize,
+}
+
+// SAFETY: memory is memory.
+unsafe impl Send for Lent {}
+
+impl Deref for Lent {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: there are so many bytes, which the system has written with zeros, and they live as long as `self`.
+        unsafe { std::slice::from_raw_parts(self.memory.get().cast(), self.bytes) }
+    }
+}
+
+impl DerefMut for Lent {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above; a piece that is being copied belongs to `Sending`, which gives it to nobody.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.get().cast(), self.bytes) }
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        // whichever thread it is; the memory goes after this
+        self.context.enter().ok();
+    }
+}
+
+/// At least so many bytes of pinned memory, for a context that is current.
+pub(super) fn lend(context: &Arc<Context>, bytes: usize) -> Result<Piece> {
+    let (bytes, what) = (bytes.max(1), || format!("{bytes} bytes of pinned memory"));
+    // SAFETY: memory is made and given back.
+    let memory = unsafe { Owned::new(what, |m| sys::cuMemHostAlloc(m, bytes, 0), sys::cuMemFreeHost)? };
+    Ok(Box::new(Lent { memory, context: Arc::clone(context), bytes }))
+}
+
+/// Pieces that are being copied to a GPU, in order, each with what happens when it is. They may only go once the stream has been waited for.
+#[derive(Default)]
+pub(super) struct Sending {
+    under_way: VecDeque<(Piece, Owned<CUevent>)>,
+    idle: Vec<Owned<CUevent>>,
+}
+
+impl Sending {
+    /// Begins to copy the first bytes of a piece.
+    pub(super) fn send(
+        &mut self,
+        stream: CUstream,
+        to: CUdeviceptr,
+        piece: Piece,
+        bytes: usize,
+    ) -> Result<()> {
+        let arrived = self.idle.pop().map_or_else(arrival, Ok)?;
+        let from = piece[..bytes].as_ptr().cast();
+        // before anything is begun: whatever becomes of it, the piece is kept until the stream has been waited for
+        self.under_way.push_back((piece, arrived));
+        let arrived = self.under_way[self.under_way.len() - 1].1.get();
+        // SAFETY: both sides have so many bytes, the caller says so of `to`; nobody has the piece until the copy is waited for.
+        let result = unsafe { sys::cuMemcpyHtoDAsync_v2(to, from, bytes, stream) };
+        check(result, || format!("copying {bytes} bytes to {to:#x} on the GPU"))?;
+        // SAFETY: event and stream are alive.
+        check(unsafe { sys::cuEventRecord(arrived, stream) }, || "marking a copy to the GPU".into())
+    }
+
+    /// The first piece of those under way, when it has arrived.
+    pub(super) fn sent(&mut self) -> Result<Option<Piece>> {
+        let Some((_, arrived)) = self.under_way.front() else { return Ok(None) };
+        // SAFETY: the event is alive.
+        let result = unsafe { sys::cuEventSynchronize(arrived.get()) };
+        check(result, || "waiting for a copy to the GPU".into())?;
+        Ok(self.under_way.pop_front().map(|(piece, arrived)| {
+            self.idle.push(arrived);
+            piece
+        }))
+    }
+}
+
+/// An event for which a thread waits asleep: others need its core.
+fn arrival() -> Result<Owned<CUevent>> {
+    let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING as u32 | CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32;
+    // SAFETY: an event is made and destroyed.
+    unsafe { Owned::new(|| "an event".into(), |e| sys::cuEventCreate(e, flags), sys::cuEventDestroy_v2) }
 }
 
 /// Until the stream has done everything.
