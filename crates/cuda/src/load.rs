@@ -10,7 +10,7 @@ use shardwright_model::synth::random::{Rng, fill};
 use crate::device::{Device, Kernel, Launch, Piece};
 use crate::feed::{Full, feed, threads};
 use crate::made_up::MadeUp;
-use crate::planes;
+use crate::planes::{self, lay};
 use crate::rows::Rows;
 use crate::unit::Unit;
 use crate::{Error, Result};

@@ -4,8 +4,8 @@
 // The order of a sum's terms is free as long as both sides agree: each lane of four takes eight elements in a row, which are
 // its terms of two products.
 // Grid: any number, 1, rows; 256 threads. Bytes: 2 WIDTH a key, 4 HEADS WIDTH a block. Operations: 2 HEADS WIDTH a key. With
-// 32 heads of 128 over 32 k keys: 8.4 MB and 4 MB of queries from L2; a tile a warp of 256 blocks, four blocks an SM, each
-// warp with its 4 KB under way.
+// 32 heads of 128 over 64 k keys: 16.8 MB and 4 MB of queries from L2; two tiles a warp of 264 blocks, two blocks an SM, each
+// warp with its 8 KB under way.
 #include "common/bins.cuh"
 #include "common/cache.cuh"
 #include "common/mma.cuh"
@@ -79,36 +79,49 @@ DI float2 sums(const uint4 (&key)[CHUNKS][2], const Queries& s) {
     return sum;
 }
 
-extern "C" __global__ void __launch_bounds__(256, 3)
+// Scores of a tile of positions from t on.
+DI void leave(const int* step, int i, int t, int count, float2 sum, float* score, OwnBins& own, const Binning& bin) {
+    int lane = threadIdx.x % 32, at = t + lane / 4 + 8 * (lane % 4);
+    if (lane % 4 > 1 || at >= count) return;
+    // not -0, which would order below 0
+    float v = (lane % 4 ? sum.y : sum.x) * FACTOR + 0.0f;
+    score[i * step_context(step) + at] = v;
+    count_score(own, bin, v);
+}
+
+extern "C" __global__ void __launch_bounds__(256, 2)
     run(const int* step, const float* q, const float* gate, const Element* keys, float* score, u32* bins, const u32* around) {
-    int i = blockIdx.z, lane = threadIdx.x % 32, count = i < step_rows(step) ? step_position(step, i) + 1 : 0;
+    int i = blockIdx.z, count = i < step_rows(step) ? step_position(step, i) + 1 : 0;
     int stride = gridDim.x * 8 * ROWS;
     const int* table = step_table(step, i);
     __shared__ Queries s;
     __shared__ OwnBins own;
     clear_bins<256>(own);
-    uint4 key[CHUNKS][2];
+    uint4 key[2][CHUNKS][2];
     // neighbouring tiles go to different blocks, which few tiles then keep as busy as many
     int first = (blockIdx.x + gridDim.x * (threadIdx.x / 32)) * ROWS;
     // keys of earlier steps are there already
-    bool before = count > KEEP && first + ROWS <= count - step_rows(step);
-    if (before) fetch(key, keys, table, first, count);
+    bool before = count > KEEP && first + stride + ROWS <= count - step_rows(step);
+    auto begin = [&]() {
+        fetch(key[0], keys, table, first, count);
+        fetch(key[1], keys, table, first + stride, count);
+    };
+    if (before) begin();
     in_turn();
     if (count <= KEEP) return;
     Binning bin(around[i]);
-    if (!before) fetch(key, keys, table, first, count);
+    if (!before) begin();
     queries(s, q + (u64)i * HEADS * WIDTH, gate + (u64)i * HEADS);
     __syncthreads();
-    for (int t = first; t < count; t += stride) {
-        if (t > first) fetch(key, keys, table, t, count);
-        float2 sum = sums(key, s);
-        int at = t + lane / 4 + 8 * (lane % 4);
-        bool has = lane % 4 < 2 && at < count;
-        // not -0, which would order below 0
-        float v = (lane % 4 ? sum.y : sum.x) * FACTOR + 0.0f;
-        if (has) {
-            score[i * step_context(step) + at] = v;
-            count_score(own, bin, v);
+    // a tile is under way while the one before it is multiplied
+#pragma unroll 1
+    for (int t = first; t < count; t += 2 * stride) {
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+            int at = t + n * stride;
+            float2 sum = sums(key[n], s);
+            if (at + 2 * stride < count) fetch(key[n], keys, table, at + 2 * stride, count);
+            if (at < count) leave(step, i, at, count, sum, score, own, bin);
         }
     }
     add_bins<256>(own, bins, i);

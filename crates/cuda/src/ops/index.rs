@@ -7,9 +7,9 @@ use super::softmax::{cached, write};
 use crate::lower::{Lower, Tier};
 use crate::program::{Axis, Scratch, Slot};
 
-/// Blocks that share a row's keys, and keys that one of them takes at a time: by tensor cores or without.
-const TILED: [usize; 2] = [512, 128];
-const PLAIN: [usize; 2] = [64, 8];
+/// Blocks a multiprocessor that share a row's keys, and keys that one of them takes at a time: by tensor cores or without.
+const TILED: [usize; 2] = [2, 128];
+const PLAIN: [usize; 2] = [1, 8];
 
 /// Bins of a row's scores, all copies of them (`kernels/common/bins.cuh`), positions that a block sorts out by them, and how many may
 /// be left to be compared (`kernels/select.cu`).
@@ -37,7 +37,7 @@ pub(crate) fn pick(l: &mut Lower<'_>, op: usize, query: Slot, gate: Slot) {
     let (stem, [blocks, keys]) = if tiled { ("index_tiles", TILED) } else { ("index", PLAIN) };
     let unit = cached(l, stem).int("HEADS", heads).int("WIDTH", width).int("KEEP", keep);
     let unit = unit.float("FACTOR", factor);
-    let blocks = blocks.min(context.div_ceil(keys)) as u32;
+    let blocks = (blocks * l.choices.multiprocessors).min(context.div_ceil(keys)) as u32;
     let args = vec![Slot::Step, query, gate, l.cache(cache), scores.clone(), bins.clone(), around.clone()];
     l.call(unit, [Axis::Blocks(blocks), Axis::Blocks(1), Axis::Rows(1)], 256, args);
     select(l, keep, [scores, bins, around], l.value(&local.outputs[0]));

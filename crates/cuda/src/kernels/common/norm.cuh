@@ -5,20 +5,21 @@
 // Over all Threads of the block, of Rows rows at once, in the order of a block of 1024: as if each thread had every 1024th element.
 template <int Threads, int Rows, int Each>
 DI void norm_sums(const float (&v)[Rows][Each], float (&sums)[Rows]) {
-    const int shares = 1024 / Threads;
+    const int shares = 1024 / Threads, some = power_of_two(Rows * shares);
+    static_assert(1024 % Threads == 0 && some <= 32, "a lane for each sum");
     __shared__ float part[Rows][32];
+    float own[some];
+#pragma unroll
+    for (int n = 0; n < some; n++) own[n] = 0;
 #pragma unroll
     for (int r = 0; r < Rows; r++) {
-        float own[shares];
 #pragma unroll
-        for (int j = 0; j < shares; j++) own[j] = 0;
-#pragma unroll
-        for (int e = 0; e < Each; e++) own[e % shares] += v[r][e];
-#pragma unroll
-        for (int j = 0; j < shares; j++) {
-            own[j] = warp_sum(own[j]);
-            if (threadIdx.x % 32 == 0) part[r][j * (Threads / 32) + threadIdx.x / 32] = own[j];
-        }
+        for (int e = 0; e < Each; e++) own[r * shares + e % shares] += v[r][e];
+    }
+    float sum = lanes_sums<32>(own);
+    int n = (int)(threadIdx.x % 32) / (32 / some);
+    if (threadIdx.x % (32 / some) == 0 && n < Rows * shares) {
+        part[n / shares][n % shares * (Threads / 32) + threadIdx.x / 32] = sum;
     }
     __syncthreads();
 #pragma unroll
