@@ -17,7 +17,7 @@ struct Side {
         turns = (M::units + lanes * slices - 1) / (lanes * slices),
         room = Held / ((turns > 0 ? turns : 1) * M::registers * (1 + alike)),
         // what is read of several rows of activations serves several rows of weights, if those are fetched ahead
-        most = Count > 4 || (Count > 1 && M::registers > 16) ? 1 : Count > 1 ? (Count > 2 ? 4 : 2) / (1 + alike) : room < 1 ? 1 : room > 8 ? 8 : room,
+        most = Count > 4 || (Count > 1 && M::registers > 16) ? 1 : Count > 1 ? (Count > 2 ? 4 : 2) / (1 + alike) : room < 1 ? 1 : room > 4 ? 4 : room,
         depth = (passes + (passes + most - 1) / most - 1) / ((passes + most - 1) / most),
         fetched = depth * (1 + alike)
     };
