@@ -36,24 +36,38 @@ DI void check(const float (&v)[Each], int* spoiled, int op) {
     if (bad) atomicMin(spoiled, op);
 }
 
-// What is subtracted from each of Rows rows, and what it is multiplied by: RMS: 0 and 1 / sqrt(mean(x^2) + eps); otherwise the mean
-// and 1 / sqrt(var + eps).
+// What is subtracted from each element of a row, and the root that it is divided by. Once the root's inverse is known, a division takes two
+// more multiplications to come out as if it had been one (Markstein, IBM J. Res. Dev. 34, 1990): with an inverse alone, rounded activations
+// would differ from those of the CPU.
+struct Moments {
+    float mean, root, inverse;
+
+    DI float of(float v) const {
+        float off = v - mean, about = off * inverse;
+        return fmaf(fmaf(-about, root, off), inverse, about);
+    }
+};
+
+// Of each of Rows rows: RMS: 0 and sqrt(mean(x^2) + eps); otherwise the mean and sqrt(var + eps).
 template <int Width, int Threads, bool Rms, int Rows, int Each>
-DI void moments(const float (&v)[Rows][Each], float eps, float2 (&m)[Rows]) {
+DI void moments(const float (&v)[Rows][Each], float eps, Moments (&m)[Rows]) {
     float square[Rows][Each], sums[Rows];
     if (!Rms) norm_sums<Threads>(v, sums);
 #pragma unroll
     for (int r = 0; r < Rows; r++) {
-        m[r].x = Rms ? 0 : sums[r] / Width;
+        m[r].mean = Rms ? 0 : sums[r] / Width;
 #pragma unroll
         for (int e = 0; e < Each; e++) {
-            float off = threadIdx.x + Threads * e < Width ? v[r][e] - m[r].x : 0;
+            float off = threadIdx.x + Threads * e < Width ? v[r][e] - m[r].mean : 0;
             square[r][e] = off * off;
         }
     }
     norm_sums<Threads>(square, sums);
 #pragma unroll
-    for (int r = 0; r < Rows; r++) m[r].y = 1 / sqrtf(sums[r] / Width + eps);
+    for (int r = 0; r < Rows; r++) {
+        m[r].root = sqrtf(sums[r] / Width + eps);
+        m[r].inverse = 1 / m[r].root;
+    }
 }
 
 // A norm's weights. No kernel writes them, so that they are read while earlier ones run.
@@ -73,16 +87,16 @@ struct Affine {
         }
     }
 
-    // An element less the mean, over the root, times its weight; not RMS: and what is added to it.
-    DI float of(float v, int e, float2 moments) const {
-        float y = (v - moments.x) * moments.y * scale[e];
+    // An element less the mean, divided by the root, times its weight; not RMS: and what is added to it.
+    DI float of(float v, int e, const Moments& moments) const {
+        float y = moments.of(v) * scale[e];
         return Rms ? y : y + shift[e];
     }
 };
 
 template <int Width, int Threads, bool Rms, int Rows, int Each>
 DI void norm(float (&v)[Rows][Each], float eps, const Affine<Width, Threads, Rms>& affine) {
-    float2 m[Rows];
+    Moments m[Rows];
     moments<Width, Threads, Rms>(v, eps, m);
 #pragma unroll
     for (int r = 0; r < Rows; r++) {
@@ -124,7 +138,7 @@ DI void norm_row(const Stream& of, const Affine<Width, Threads, Rms>& affine, in
     }
     if (!of.out) return;
     check(v[0], of.spoiled + i, *of.op);
-    float2 m[1];
+    Moments m[1];
     moments<Width, Threads, Rms>(v, eps, m);
     // the sums are there, so all has been read: where a block is alone the output may lie where an addend lay
 #pragma unroll
