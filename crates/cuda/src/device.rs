@@ -31,6 +31,9 @@ pub struct Recording(pub usize);
 /// Memory of the host that a device copies from best. Any thread may fill it; the one that speaks to the device drops it.
 pub type Piece = Box<dyn DerefMut<Target = [u8]> + Send>;
 
+/// Gives up, from any thread, what a device waits for that comes from others.
+pub type Abort = Box<dyn Fn() + Send>;
+
 /// Memory and one queue: what is asked for is done in the order in which it was asked for.
 pub trait Device: Send {
     /// Multiprocessors: a kernel's blocks are best a few for each.
@@ -117,10 +120,17 @@ pub trait Device: Send {
         Ok(())
     }
 
-    /// Makes kernels ready.
+    /// What ends a sum of the group's library whose other ranks do not come, if there is that library. Kernels that wait for peers give up
+    /// by themselves.
+    fn abort(&self) -> Option<Abort> {
+        None
+    }
+
+    /// Makes kernels ready. A sum of the group's library ([`Unit::all_reduce`]) is one of them: of a grid's third axis so many rows, from
+    /// its first argument to its second.
     ///
     /// # Errors
-    /// If one can't be compiled or loaded.
+    /// If one can't be compiled or loaded; if the device is in no group that has such a library.
     fn load(&mut self, units: &[Unit]) -> Result<Vec<Kernel>>;
 
     /// Gives back all memory and recordings, which nobody may use any more, on no device of its group; kernels stay.

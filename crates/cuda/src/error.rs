@@ -21,6 +21,23 @@ pub enum Error {
     /// No kernel compiler.
     #[error("{0}")]
     Compiler(String),
+    /// No NCCL, or one that is too old.
+    #[error("{0}")]
+    Library(String),
+    /// NCCL refused, or was given up.
+    #[error("NCCL: {what}: {why}")]
+    Nccl {
+        /// What was asked for.
+        what: String,
+        /// Its words.
+        why: String,
+    },
+    /// NCCL, which does not tell for whom a rank waits.
+    #[error("NCCL was given up on rank {rank}, as not all ranks came")]
+    GivenUp {
+        /// Who has waited.
+        rank: usize,
+    },
     /// A kernel does not compile.
     #[error("kernel `{unit}` for {architecture} does not compile: {log}")]
     Kernel {

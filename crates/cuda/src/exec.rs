@@ -57,6 +57,8 @@ pub struct CudaOptions {
     pub delay: Duration,
     /// Of these tiles, sums over devices go in two legs ([`crate::ways`]).
     pub two_legs: Vec<u32>,
+    /// Does the devices' library (NCCL) make these sums, instead of kernels of ours?
+    pub library: bool,
 }
 
 impl CudaOptions {
@@ -66,12 +68,17 @@ impl CudaOptions {
     /// The same: a rank may still compile what another has found compiled, but steps take milliseconds.
     pub const PATIENCE: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(1)];
 
-    /// Packets that fit into a peer's part of an inbox, if these plans are of one rank with a device of its own.
+    /// Packets that fit into a peer's part of an inbox, if these plans are of one rank with a device of its own that sums by inboxes.
     pub(crate) fn inbox(&self, plans: &[RankPlan]) -> usize {
+        let width = if self.library { 0 } else { self.summed(plans) };
+        (self.rows * width).div_ceil(packet(self.ranks.wire))
+    }
+
+    /// The most elements of a row that is summed over devices; none if these plans are not of one rank with a device of its own.
+    pub(crate) fn summed(&self, plans: &[RankPlan]) -> usize {
         let [RankPlan { ranks: 2.., ops, .. }] = plans else { return 0 };
         let sums = ops.iter().filter(|op| !self.alone && op.kind == Kind::Sum);
-        let widths = sums.map(|op| op.outputs[0].width);
-        widths.max().map_or(0, |width| (self.rows * width).div_ceil(packet(self.ranks.wire)))
+        sums.map(|op| op.outputs[0].width).max().unwrap_or(0)
     }
 
     /// Bytes of a cache element.
@@ -88,6 +95,7 @@ impl CudaOptions {
         tiles.dedup();
         let (layout, inbox) = (StepLayout::new(self.rows, self.context), self.inbox(plans));
         let CudaOptions { context, fast, fuse, narrow, ranks, multiprocessors, .. } = *self;
+        let library = self.library && self.summed(plans) > 0;
         let delay = if self.alone { self.delay.as_nanos() as u64 } else { 0 };
         // what is hashed is a program of its own
         let ranks = Ranks { check: false, ..ranks };
@@ -103,6 +111,7 @@ impl CudaOptions {
                 tier: *tier,
                 narrow,
                 inbox,
+                library,
                 multiprocessors,
                 delay,
                 legs: if self.two_legs.contains(&tile) { 2 } else { 1 },

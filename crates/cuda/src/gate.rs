@@ -33,8 +33,23 @@ pub fn choices(rows: usize, tile: u32, fast: bool) -> Choices {
     let layout = StepLayout::new(rows, context);
     let ranks = Ranks { wire: Wire::Bf16, check: true };
     let (tier, inbox, legs, multiprocessors) = (Tier::Long, 0, 1, MULTIPROCESSORS);
-    let fuse = true;
-    Choices { layout, context, fast, tile, fuse, ranks, tier, narrow, inbox, multiprocessors, delay: 0, legs }
+    let (fuse, library) = (true, false);
+    let delay = 0;
+    Choices {
+        layout,
+        context,
+        fast,
+        tile,
+        fuse,
+        ranks,
+        tier,
+        narrow,
+        inbox,
+        library,
+        multiprocessors,
+        delay,
+        legs,
+    }
 }
 
 /// The program of a model's first rank of some, of few layers.
@@ -116,7 +131,8 @@ pub fn units(multiprocessors: usize) -> Result<BTreeSet<Unit>> {
     units.extend(load::units(QuantType::ALL.iter().copied()));
     units.insert(sum::delay(2000));
     units.extend(exchanges());
-    units.insert(sizes("pointwise").int("WIDTH", 4096).int("WHAT", "COPY"));
+    units.extend(["COPY", "ADD"].map(|what| sizes("pointwise").int("WIDTH", 4096).int("WHAT", what)));
+    units.extend([0, 1, 2].map(|addends| sizes("wire").int("WIDTH", 6144).int("ADDENDS", addends)));
     Ok(units)
 }
 
@@ -212,6 +228,39 @@ mod tests {
                     assert!(layer <= most, "{what}: {layer} launches, at most {most}");
                 }
             }
+        }
+    }
+
+    /// A library's sums take launches of their own: nothing is pushed by a product or received by a norm. Those of bf16 take two more each.
+    #[test]
+    fn sums_of_a_library_are_launches() {
+        let plain = Choices { tier: Tier::Short, ..choices(64, 1, true) };
+        // preset, layers before the one that counts, launches by inboxes, and by a library of bf16 and of f32
+        let all = [("glm-5", 1, [10, 16, 12]), ("glm-5", 4, [11, 17, 13]), ("llama-3-8b", 1, [9, 15, 11])];
+        for (preset, layers, expected) in all {
+            let f32 = Ranks { wire: Wire::F32, check: false };
+            let ranks = Ranks { check: false, ..plain.ranks };
+            let made = [
+                Choices { inbox: 98_304, ranks, ..plain },
+                Choices { library: true, ranks, ..plain },
+                Choices { library: true, ranks: f32, ..plain },
+            ];
+            let counts = made.map(|choices| {
+                let made = |layers| program(preset, layers, 8, choices).unwrap();
+                let (less, more) = (made(layers), made(layers + 1));
+                let sums = |program: &Program| {
+                    program.calls.iter().filter(|call| program.units[call.unit].reduced().is_some()).count()
+                };
+                assert_eq!(sums(&more) - sums(&less), if choices.library { 2 } else { 0 }, "{preset}");
+                let exchanges = |unit: &Unit| {
+                    let on =
+                        |(name, value): &(&str, String)| ["PUSH", "RECEIVE"].contains(name) && value == "1";
+                    unit.stem == "exchange" || unit.defines.iter().any(on)
+                };
+                assert_eq!(more.units.iter().any(exchanges), !choices.library, "{preset}");
+                more.calls.len() - less.calls.len()
+            });
+            assert_eq!(counts, expected, "{preset}, layer {layers}");
         }
     }
 }

@@ -3,15 +3,15 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvError, Sender, SyncSender, channel, sync_channel};
-use std::thread::{Builder, JoinHandle};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::thread::{self, Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use shardwright_gguf::Reader;
 use shardwright_model::op::Description;
 use shardwright_model::plan::RankPlan;
 
-use crate::device::Device;
+use crate::device::{Abort, Device};
 use crate::exec::CudaOptions;
 use crate::worker::{Answer, Cut, Shown, Task, Worker};
 use crate::{Error, Result};
@@ -22,16 +22,26 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// Values that a rank may be ahead of the others in a step that is shown.
 const AHEAD: usize = 4;
 
+/// A value that is shown, where a library sums, comes no later after the one before: kernels may have to be compiled first.
+const SHOWN: Duration = Duration::from_secs(120);
+
 /// How long the others may still take to tell why, when one has failed.
 const GRACE: Duration = Duration::from_millis(200);
 
+/// How long ranks may take to come back once nobody is waited for any more.
+const RETURN: Duration = Duration::from_secs(5);
+
+/// How often that is looked after.
+const GLANCE: Duration = Duration::from_millis(1);
+
 /// All ranks.
-#[derive(Debug)]
 pub(crate) struct Group {
     orders: Vec<Sender<Order>>,
     events: Receiver<(usize, Event)>,
     /// They end with what they hold: peers may write to a rank's inbox as long as any of them runs a step.
     threads: Vec<JoinHandle<Option<Worker>>>,
+    /// Where a library sums: what ends its waiting for a rank that does not come, of each.
+    aborts: Vec<Abort>,
     /// How long a step may take with all waiting for peers.
     patience: Duration,
     /// Have all loaded?
@@ -89,7 +99,8 @@ impl Group {
     ) -> Result<Group> {
         let (tell, events) = channel();
         let patience = options.patience.iter().sum();
-        let mut group = Group { orders: vec![], events, threads: vec![], patience, ready: false };
+        let aborts = devices.iter().filter_map(|device| device.abort()).collect();
+        let mut group = Group { orders: vec![], events, threads: vec![], aborts, patience, ready: false };
         for (rank, device) in devices.into_iter().enumerate() {
             let (orders, todo) = channel();
             let (file, trunk, draft, options) = (file.clone(), trunk.clone(), draft.clone(), options.clone());
@@ -162,8 +173,10 @@ impl Group {
                     values.push(all);
                     Order::Show(task.clone(), value)
                 });
-                // a rank that has failed ends this; why is asked for below
-                while let Ok(shown) = values.iter().map(Receiver::recv).collect::<Shows>() {
+                // a rank that has failed ends this, or in a library's sum one that is not there; why is asked for below
+                let limit = if self.aborts.is_empty() { Duration::MAX } else { SHOWN };
+                let next = |of: &Receiver<Shown>| of.recv_timeout(limit);
+                while let Ok(shown) = values.iter().map(next).collect::<Shows>() {
                     show(joined(shown))?;
                 }
             }
@@ -188,11 +201,42 @@ impl Group {
             heard += 1;
         }
         let silent = answers.iter().position(Option::is_none);
-        match (failed, silent) {
+        let ended = match (failed, silent) {
             (Some(e), _) => Err(e),
-            (None, Some(rank)) => Err(Error::Gone { rank, why: "its card has not answered in time".into() }),
+            (None, Some(rank)) => Err(Error::Gone { rank, why: self.silence().into() }),
             (None, None) => Ok(answers.into_iter().flatten().collect()),
+        };
+        if ended.is_err() {
+            self.abort();
         }
+        ended
+    }
+
+    /// Why a rank has not answered.
+    fn silence(&self) -> &'static str {
+        match self.aborts.is_empty() {
+            true => "its card has not answered in time",
+            false => {
+                "its card has not answered in time; its sums are NCCL's, which do not tell for which rank they wait"
+            }
+        }
+    }
+
+    /// Ends all waiting of ranks for each other.
+    fn abort(&self) {
+        self.aborts.iter().for_each(|abort| abort());
+    }
+
+    /// Have all threads ended, or do so soon?
+    fn return_soon(&self) -> bool {
+        let until = Instant::now() + RETURN;
+        while !self.threads.iter().all(JoinHandle::is_finished) {
+            if Instant::now() > until {
+                return false;
+            }
+            thread::sleep(GLANCE);
+        }
+        true
     }
 
     /// The same to all. Who has gone has said why.
@@ -203,17 +247,31 @@ impl Group {
     }
 }
 
-type Shows = std::result::Result<Vec<Shown>, RecvError>;
+type Shows = std::result::Result<Vec<Shown>, RecvTimeoutError>;
 
 impl Drop for Group {
     fn drop(&mut self) {
         self.orders.clear();
+        let back = |group: &Group| group.ready && (group.aborts.is_empty() || group.return_soon());
+        if !back(self) {
+            // in a library's sum a rank would wait for ever for one that is gone
+            self.abort();
+        }
         // who still loads ends by itself, and why this ends is not held up by it
-        if !self.ready {
+        if !back(self) {
             return;
         }
         // all have ended before anything is given back
-        drop(self.threads.drain(..).map(JoinHandle::join).collect::<Vec<_>>());
+        let ended: Vec<_> = self.threads.drain(..).map(JoinHandle::join).collect();
+        if self.aborts.is_empty() {
+            return drop(ended);
+        }
+        // a library takes back what is of one rank when all have come to give it back
+        thread::scope(|scope| {
+            for worker in ended {
+                scope.spawn(move || drop(worker));
+            }
+        });
     }
 }
 
@@ -221,7 +279,10 @@ impl Drop for Group {
 pub(crate) fn first(known: Option<Error>, e: Error) -> Error {
     match (known, e) {
         (None, e)
-        | (Some(Error::Late { .. }), e @ (Error::Cuda { .. } | Error::Gone { .. } | Error::Driver(_))) => e,
+        | (
+            Some(Error::Late { .. } | Error::GivenUp { .. }),
+            e @ (Error::Cuda { .. } | Error::Nccl { .. } | Error::Gone { .. } | Error::Driver(_)),
+        ) => e,
         (Some(Error::Late { op, .. }), e @ Error::Late { op: other, .. }) if other < op => e,
         (Some(known), _) => known,
     }

@@ -72,6 +72,8 @@ pub struct Choices {
     pub narrow: usize,
     /// Where each rank has a device of its own, packets that fit into a peer's part of its inbox; else none.
     pub inbox: usize,
+    /// Where each rank has a device of its own, does a library add up over them, in place of inboxes?
+    pub library: bool,
     /// Multiprocessors that launches are dealt for.
     pub multiprocessors: usize,
     /// Nanoseconds that pass in place of each sum over ranks, where one rank is run by itself; none if nothing stands there.
@@ -84,6 +86,11 @@ impl Choices {
     /// Are products, where activations are rounded, of tensor cores?
     pub(crate) fn many(&self) -> bool {
         self.fast && self.tile > FEW
+    }
+
+    /// Do sums go over devices?
+    pub(crate) fn apart(&self) -> bool {
+        self.library || self.inbox > 0
     }
 }
 

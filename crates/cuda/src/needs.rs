@@ -22,6 +22,9 @@ const ALIGNMENT: usize = 256;
 /// What the driver keeps of a launch that is recorded, in bytes: an allowance, as it does not say.
 const LAUNCH: usize = 4 << 10;
 
+/// What a library that sums over devices may still take when it first does, in bytes: an allowance for buffers on the way to each peer.
+const LIBRARY: u64 = 512 << 20;
+
 /// What the driver may still take once kernels are loaded, in bytes: an allowance for stacks and copies of its own.
 const DRIVER: u64 = 64 << 20;
 
@@ -36,7 +39,7 @@ pub struct Needs {
     pub working: u64,
     /// What other devices write to.
     pub inbox: u64,
-    /// Recorded steps, and whatever else the driver may take: allowances.
+    /// Recorded steps, and whatever else the driver and a library that sums may take: allowances.
     pub driver: u64,
 }
 
@@ -85,6 +88,9 @@ impl Needs {
         let width = first.hidden.map_or(0, |p| p.width);
         let told = 8 * plans.len() * watch::points(&first.ops).len() + 4 * options.rows;
         needs.working += piece(layout.words() * 4) + piece(told) + piece(options.rows * width * 4);
+        if options.library && options.summed(plans) > 0 {
+            needs.driver += LIBRARY;
+        }
         let inbox = options.inbox(plans);
         if inbox > 0 {
             needs.inbox = (2 * first.ranks * inbox * 16) as u64;

@@ -184,6 +184,18 @@ impl fmt::Display for Nvrtc {
     }
 }
 
+/// The file that a library's function lies in, which was asked for by this name.
+pub(crate) fn file_of(function: *const c_void, asked: &Path) -> PathBuf {
+    // SAFETY: a struct of pointers, all of which may be null.
+    let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: any address may be asked about; the name it gives is the loader's own, as long as the library is loaded.
+    let name = unsafe {
+        let known = libc::dladdr(function, &mut found) != 0;
+        (known && !found.dli_fname.is_null()).then(|| CStr::from_ptr(found.dli_fname))
+    };
+    name.map_or_else(|| asked.to_owned(), |name| PathBuf::from(name.to_string_lossy().into_owned()))
+}
+
 /// The architecture of a GPU of this compute capability.
 pub(crate) fn own_architecture((major, minor): (u32, u32)) -> String {
     let own = major * 10 + minor;
@@ -266,14 +278,7 @@ impl Api {
 
     /// Where the library was loaded from, if the loader was only given its name.
     fn path(&self, asked: &Path) -> PathBuf {
-        // SAFETY: a struct of pointers, all of which may be null.
-        let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
-        // SAFETY: any address may be asked about; the name it gives is the loader's own, as long as the library is loaded.
-        let name = unsafe {
-            let known = libc::dladdr(self.version as *const c_void, &mut found) != 0;
-            (known && !found.dli_fname.is_null()).then(|| CStr::from_ptr(found.dli_fname))
-        };
-        name.map_or_else(|| asked.to_owned(), |name| PathBuf::from(name.to_string_lossy().into_owned()))
+        file_of(self.version as *const c_void, asked)
     }
 
     fn check(&self, status: Status) -> Result<(), String> {

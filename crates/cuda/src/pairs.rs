@@ -5,14 +5,14 @@ use std::any::Any;
 use std::fmt::{self, Display, Formatter};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
 use half::bf16;
 use shardwright_model::exec::Wire;
 
-use crate::device::Device;
+use crate::device::{Abort, Device};
 use crate::error::ranks;
 use crate::group::first;
 use crate::ops::sum::packet;
@@ -134,11 +134,11 @@ fn mixed(n: u64) -> u64 {
 
 /// The first element that a rank has wrong, in the first trial that has one.
 #[derive(Clone, Copy, Debug)]
-struct Bad {
-    trial: usize,
-    element: usize,
-    got: f32,
-    want: f32,
+pub(crate) struct Bad {
+    pub(crate) trial: usize,
+    pub(crate) element: usize,
+    pub(crate) got: f32,
+    pub(crate) want: f32,
 }
 
 /// What a rank says.
@@ -221,24 +221,43 @@ fn all(
     patience: Duration,
     lost: &mut dyn FnMut(Error),
 ) -> Result<Vec<Vec<Bad>>> {
-    let ranks = devices.len();
     let (ends, inboxes) = ends(devices, sum)?;
-    let barrier = Barrier::new(ranks);
+    let barrier = Barrier::new(devices.len());
+    together(devices, patience, lost, &|rank, device, went| {
+        let end = &ends[rank];
+        let met = end.exchange.meet(device, &inboxes);
+        let met = met.and_then(|()| end.exchange.patience(device, patience));
+        // all come here, whatever has happened
+        barrier.wait();
+        met.and_then(|()| sums(end, device, trials, went))
+    })
+}
+
+/// What a rank does of some sums, on its device; it tells of each that has ended.
+pub(crate) type Do<'a> = &'a (dyn Fn(usize, &mut dyn Device, &dyn Fn()) -> Result<Vec<Bad>> + Sync);
+
+/// Lets all devices do their part at once; they are empty afterwards. What each has wrong.
+pub(crate) fn together(
+    devices: &mut [&mut dyn Device],
+    patience: Duration,
+    lost: &mut dyn FnMut(Error),
+    part: Do<'_>,
+) -> Result<Vec<Vec<Bad>>> {
+    let ranks = devices.len();
+    let mut aborts: Vec<Abort> = devices.iter().filter_map(|device| device.abort()).collect();
     let results = thread::scope(|scope| {
         let (tell, told) = channel();
-        for (end, device) in ends.iter().zip(devices.iter_mut()) {
-            let (inboxes, barrier, tell) = (&inboxes, &barrier, tell.clone());
+        for (rank, device) in devices.iter_mut().enumerate() {
+            let tell = tell.clone();
             scope.spawn(move || {
-                let met = end.exchange.meet(&mut **device, inboxes);
-                let met = met.and_then(|()| end.exchange.patience(&mut **device, patience));
-                // all come here, whatever has happened
-                barrier.wait();
-                let run = || met.and_then(|()| sums(end, &mut **device, trials, &tell));
-                let ended = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|e| Err(gone(end.rank, &*e)));
-                let _ = tell.send((end.rank, Event::Ended(ended)));
+                // nobody listens only if the start has ended
+                let went = || drop(tell.send((rank, Event::Went)));
+                let run = AssertUnwindSafe(|| part(rank, &mut **device, &went));
+                let ended = catch_unwind(run).unwrap_or_else(|e| Err(gone(rank, &*e)));
+                let _ = tell.send((rank, Event::Ended(ended)));
             });
         }
-        ended(&told, ranks, patience, lost)
+        ended(&told, ranks, patience, &mut aborts, lost)
     });
     let cleared = devices.iter_mut().try_for_each(|device| device.clear());
     let all = judged(results, patience)?;
@@ -249,11 +268,13 @@ fn gone(rank: usize, panic: &(dyn Any + Send)) -> Error {
     Error::Gone { rank, why: crate::group::said(panic) }
 }
 
-/// What all have ended with. If one does not end, `lost` is told, as nothing can be done about it here.
+/// What all have ended with. A library's sums end where one rank fails or does not come; if one does not end all the same, `lost` is told, as
+/// nothing can be done about it here.
 fn ended(
     told: &Receiver<(usize, Event)>,
     ranks: usize,
     patience: Duration,
+    aborts: &mut Vec<Abort>,
     lost: &mut dyn FnMut(Error),
 ) -> Vec<Option<Result<Vec<Bad>>>> {
     let mut results: Vec<Option<Result<Vec<Bad>>>> = (0..ranks).map(|_| None).collect();
@@ -264,8 +285,13 @@ fn ended(
             Ok((rank, Event::Ended(result))) => {
                 if result.is_err() {
                     most = GRACE;
+                    aborts.drain(..).for_each(|abort| abort());
                 }
                 results[rank] = Some(result);
+            }
+            Err(_) if !aborts.is_empty() => {
+                most = GRACE;
+                aborts.drain(..).for_each(|abort| abort());
             }
             Err(_) => {
                 lost(Error::Absent(absent(&results, patience)));
@@ -318,12 +344,7 @@ fn absent(results: &[Option<Result<Vec<Bad>>>], patience: Duration) -> Absent {
 }
 
 /// A rank's part of all sums.
-fn sums(
-    end: &End,
-    device: &mut dyn Device,
-    trials: &[Trial],
-    tell: &Sender<(usize, Event)>,
-) -> Result<Vec<Bad>> {
+fn sums(end: &End, device: &mut dyn Device, trials: &[Trial], went: &dyn Fn()) -> Result<Vec<Bad>> {
     let (wire, mut bad) = (end.sum.wire, vec![]);
     let mut memory = vec![0f32; end.sum.elements()];
     for (n, trial) in trials.iter().enumerate() {
@@ -338,8 +359,7 @@ fn sums(
             return Err(Error::Late { op: n, rank: end.rank, path, missing: late.ranks });
         }
         bad.extend(different(got, &trial.want(end.ranks, wire), n));
-        // nobody listens only if the start has ended
-        let _ = tell.send((end.rank, Event::Went));
+        went();
     }
     Ok(bad)
 }

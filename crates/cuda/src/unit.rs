@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 
 use shardwright_gguf::QuantType;
+use shardwright_model::exec::Wire;
 
 use crate::{format, planes};
 
@@ -75,6 +76,7 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("sum", include_str!("kernels/sum.cu")),
     ("transposed", include_str!("kernels/transposed.cu")),
     ("weigh", include_str!("kernels/weigh.cu")),
+    ("wire", include_str!("kernels/wire.cu")),
 ];
 
 /// The name under which kernels include the numbers and tables of their weight's block format.
@@ -92,6 +94,9 @@ pub struct Unit {
     pub matrices: Vec<Defines>,
 }
 
+/// The stem of what has no source: a sum of the library of a group of devices.
+const ALL_REDUCE: &str = "all_reduce";
+
 /// Names of macros and their values.
 pub type Defines = Vec<(&'static str, String)>;
 
@@ -106,6 +111,18 @@ impl Unit {
     /// A kernel without constants.
     pub fn new(stem: &'static str) -> Unit {
         Unit { stem, defines: vec![], matrices: vec![] }
+    }
+
+    /// No kernel of ours, but the library's sum over all devices of a group: rows of so many elements, which lie as they travel.
+    pub fn all_reduce(width: usize, wire: Wire) -> Unit {
+        Unit::new(ALL_REDUCE).int("WIDTH", width).int("BF16", u8::from(wire == Wire::Bf16))
+    }
+
+    /// Of such a sum, elements of a row and what they are.
+    pub fn reduced(&self) -> Option<(usize, Wire)> {
+        let [(_, width), (_, bf16)] = &self.defines[..] else { return None };
+        let wire = if bf16 == "1" { Wire::Bf16 } else { Wire::F32 };
+        (self.stem == ALL_REDUCE).then(|| Some((width.parse().ok()?, wire)))?
     }
 
     /// With an integer.

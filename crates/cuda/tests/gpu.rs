@@ -10,12 +10,15 @@ use std::sync::{Arc, LazyLock};
 
 use common::*;
 use models::{exact, fast, on, open, steps};
-use shardwright_cuda::device::Device;
-use shardwright_cuda::driver::{Gpu, Way};
+use shardwright_cuda::device::{Device, Launch};
+use shardwright_cuda::driver::{Gpu, Nccl, Way};
 use shardwright_cuda::jit::{Folders, Jit};
 use shardwright_cuda::nvrtc::Nvrtc;
-use shardwright_cuda::{CudaExecutor, CudaOptions};
+use shardwright_cuda::unit::Unit;
+use shardwright_cuda::{CudaExecutor, CudaOptions, library};
+use shardwright_gguf::Reader;
 use shardwright_model::exec::{Executor, Ranks, RowOutput, Want, Wire};
+use shardwright_model::plan::plan;
 
 static JIT: LazyLock<Option<Arc<Jit>>> = LazyLock::new(|| {
     let made = Gpu::list();
@@ -190,6 +193,114 @@ fn gpu_devices_give_the_bits_of_virtual_ranks() {
                 let mut own = on(gpus, path, ranks, &options).unwrap();
                 let what = format!("{name} over {ranks}, {wire:?}, {way:?}");
                 assert!(steps(&mut own, &gold.ids(0)) == steps(&mut shared, &gold.ids(0)), "{what}");
+                println!("{what}");
+            }
+        }
+    }
+}
+
+/// NCCL, if it is there.
+fn nccl() -> Option<Nccl> {
+    match Nccl::find() {
+        Ok(nccl) => {
+            println!("{nccl}");
+            Some(nccl)
+        }
+        Err(e) => {
+            eprintln!("SKIPPED: {e}");
+            None
+        }
+    }
+}
+
+/// One rank's sum by NCCL is what it adds: launched, and recorded between kernels of ours, that is what comes out, bit for bit.
+#[test]
+fn gpu_one_rank_s_sums_by_nccl_are_what_it_adds() {
+    let (Some(jit), Some(nccl)) = (JIT.clone(), nccl()) else { return };
+    let mut gpus = Gpu::group(&[0], &jit, Way::Best).unwrap();
+    Gpu::join(&mut gpus, &nccl).unwrap();
+    let mut gpu = gpus.pop().unwrap();
+    let (width, rows) = (6144, 3);
+    let copy = Unit::new("pointwise").int("MAX_ROWS", rows).int("WIDTH", width).int("WHAT", "COPY");
+    let numbers: Vec<u32> = (0..width * rows).map(|k| 0x3f80_0000 + 7919 * k as u32).collect();
+    for wire in [Wire::F32, Wire::Bf16] {
+        let kernels = gpu.load(&[copy.clone(), Unit::all_reduce(width, wire)]).unwrap();
+        let step = gpu.alloc(4 * 64).unwrap();
+        gpu.upload(step, bytemuck::cast_slice(&[rows as u32; 4])).unwrap();
+        let [from, between, summed, to] = [(); 4].map(|()| gpu.alloc(4 * width * rows).unwrap());
+        gpu.upload(from, bytemuck::cast_slice(&numbers)).unwrap();
+        let copied = |from, to| {
+            let (args, grid) = (vec![step, from, 0, to], [width as u32 / 256, 1, rows as u32]);
+            Launch { kernel: kernels[0], grid, block: 256, shared: 0, args }
+        };
+        // of bf16 twice as many numbers are as many bytes
+        let count = if wire == Wire::F32 { rows } else { 2 * rows } as u32;
+        let sum = Launch {
+            kernel: kernels[1],
+            grid: [1, 1, count],
+            block: 1,
+            shared: 0,
+            args: vec![between, summed],
+        };
+        let all = [copied(from, between), sum, copied(summed, to)];
+        let recording = gpu.record(&all).unwrap();
+        let check = |gpu: &mut Gpu, what: &str| {
+            let mut got = vec![0u32; numbers.len()];
+            gpu.download(to, bytemuck::cast_slice_mut(&mut got)).unwrap();
+            assert!(got == numbers, "{what}, {wire:?}");
+            gpu.repeat(to, &[0], 4 * numbers.len()).unwrap();
+            gpu.repeat(summed, &[0], 4 * numbers.len()).unwrap();
+            gpu.repeat(between, &[0], 4 * numbers.len()).unwrap();
+        };
+        all.iter().for_each(|launch| gpu.launch(launch).unwrap());
+        check(&mut gpu, "launched");
+        for _ in 0..3 {
+            gpu.replay(recording).unwrap();
+            check(&mut gpu, "replayed");
+        }
+    }
+    // given up, it does nothing more, and everything ends
+    gpu.abort().unwrap()();
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    let some = gpu.alloc(4).unwrap();
+    let why = gpu.download(some, &mut [0; 4]).unwrap_err().to_string();
+    assert!(why.contains("given up on rank 0"), "{why}");
+}
+
+/// A rank on each of several GPUs that sum by NCCL: of two, and f32, the bits of virtual ranks.
+#[test]
+fn gpu_devices_sum_by_nccl() {
+    let (Some(jit), Some(nccl)) = (JIT.clone(), nccl()) else { return };
+    let there = Gpu::list().unwrap().len();
+    if there < 2 {
+        eprintln!("SKIPPED: this takes two GPUs, and there is one");
+        return;
+    }
+    for (name, gold) in goldens() {
+        let path = &files(&name)[0];
+        for ranks in legal(path).into_iter().filter(|n| (2..=there).contains(n)) {
+            for wire in [Wire::F32, Wire::Bf16] {
+                let options =
+                    CudaOptions { ranks: Ranks { wire, check: true }, library: true, rows: 64, ..exact() };
+                let mut gpus = Gpu::group(&(0..ranks).collect::<Vec<_>>(), &jit, Way::Best).unwrap();
+                Gpu::join(&mut gpus, &nccl).unwrap();
+                let file = Reader::open(path).unwrap();
+                let trunk = described(&file, PLAIN.options).0;
+                let plans = plan(&trunk, &|n| file.tensor(n), ranks).unwrap();
+                let mut devices: Vec<&mut dyn Device> = gpus.iter_mut().map(|gpu| gpu as _).collect();
+                library::tried(&mut devices, &plans, &options, &mut |e| panic!("{e}")).unwrap();
+                let gpus = gpus.into_iter().map(|gpu| Box::new(gpu) as Box<dyn Device>).collect();
+                let mut own = on(gpus, path, ranks, &options).unwrap();
+                let what = format!("{name} over {ranks}, {wire:?}");
+                if wire == Wire::Bf16 {
+                    check_class(&name, &gold, &mut own, 1, "bf16");
+                } else if ranks == 2 {
+                    let mut shared =
+                        on_gpu(&name, ranks, &CudaOptions { library: false, ..options }).unwrap();
+                    assert!(steps(&mut own, &gold.ids(0)) == steps(&mut shared, &gold.ids(0)), "{what}");
+                } else {
+                    check_logits(&name, &gold, "logits", &mut own, &what);
+                }
                 println!("{what}");
             }
         }

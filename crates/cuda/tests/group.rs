@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use common::*;
 use emulator::Emulator;
 use models::{exact, fast, on, steps};
-use shardwright_cuda::device::{Device, Kernel, Launch, Recording};
+use shardwright_cuda::device::{Abort, Device, Kernel, Launch, Recording};
 use shardwright_cuda::peers::{Sum, measure};
 use shardwright_cuda::unit::Unit;
-use shardwright_cuda::{CudaExecutor, CudaOptions, Error, Result, ways};
+use shardwright_cuda::{CudaExecutor, CudaOptions, Error, Result, library, ways};
 use shardwright_gguf::Reader;
 use shardwright_model::exec::{Executor, Ranks, Want, Wire};
 use shardwright_model::plan::{RankPlan, plan};
@@ -22,6 +22,11 @@ use shardwright_model::plan::{RankPlan, plan};
 /// An emulator for each rank.
 fn devices(count: usize) -> Option<Vec<Box<dyn Device>>> {
     (0..count).map(|_| Emulator::new().map(|e| Box::new(e) as Box<dyn Device>)).collect()
+}
+
+/// The same, with a library that sums over them.
+fn joined(count: usize) -> Option<Vec<Box<dyn Device>>> {
+    Some(Emulator::group(count)?.into_iter().map(|e| Box::new(e) as Box<dyn Device>).collect())
 }
 
 fn opened(name: &str, ranks: usize, count: usize, options: &CudaOptions) -> Option<CudaExecutor> {
@@ -66,6 +71,60 @@ fn every_value_is_that_of_virtual_ranks() {
     }
 }
 
+/// Sums of a library, recorded and not, in the order of ranks: with summands of f32 the same bits; of bf16 each sum of two is rounded.
+#[test]
+fn a_library_sums_as_virtual_ranks_do() {
+    for (name, ranks, options) in [
+        ("glm-dsa-tp8-kq", 2, fast()),
+        ("deepseek2-v3-f32", 3, exact()),
+        ("glm-dsa-tp8-kq", 4, CudaOptions { recorded: vec![], ..exact() }),
+        ("llama-f32", 2, CudaOptions { fuse: false, ..exact() }),
+    ] {
+        let gold = Gold::open(&format!("golden/{name}.npz")).unwrap();
+        let wired =
+            |wire| CudaOptions { ranks: Ranks { wire, check: true }, library: true, ..options.clone() };
+        let own = |wire| Some(on(joined(ranks)?, &files(name)[0], ranks, &wired(wire)).unwrap());
+        let Some(mut sums) = own(Wire::F32) else { return };
+        let mut shared = opened(name, ranks, 1, &CudaOptions { library: false, ..wired(Wire::F32) }).unwrap();
+        let ids = gold.ids(0);
+        assert!(steps(&mut sums, &ids) == steps(&mut shared, &ids), "{name} over {ranks}");
+        if !options.fast {
+            check_class(name, &gold, &mut own(Wire::Bf16).unwrap(), 1, "bf16");
+        }
+    }
+}
+
+#[test]
+fn a_library_is_tried_before_anything_is_loaded() {
+    for wire in [Wire::F32, Wire::Bf16] {
+        let Some(mut all) = joined(4) else { return };
+        let (plans, options) = planned(wire, CudaOptions { library: true, rows: 16, ..fast() });
+        tried(&mut all, &plans, &options).unwrap();
+    }
+    // a rank that fails, that says what it does not have, and that does not come: nobody waits for ever
+    for (end, says) in [
+        (End::Refuse, "the card takes no launch"),
+        (End::Lie, "NCCL: a sum of "),
+        (End::Never, "NCCL was given up on rank 0, as not all ranks came"),
+    ] {
+        let Some(mut group) = Emulator::group(3) else { return };
+        let last = Ending { inner: group.pop().unwrap(), left: 1, end };
+        let mut all: Vec<Box<dyn Device>> = group.into_iter().map(|e| Box::new(e) as _).collect();
+        all.push(Box::new(last));
+        let (plans, options) = planned(Wire::F32, CudaOptions { library: true, rows: 4, ..fast() });
+        let plans: Vec<RankPlan> = plans[..3].iter().map(|p| RankPlan { ranks: 3, ..p.clone() }).collect();
+        let options = CudaOptions { patience: [PATIENCE; 2], ..options };
+        let why = tried(&mut all, &plans, &options).unwrap_err().to_string();
+        println!("{end:?}: {why}");
+        assert!(why.contains(says), "{end:?}: {why}");
+    }
+}
+
+fn tried(all: &mut [Box<dyn Device>], plans: &[RankPlan], options: &CudaOptions) -> Result<()> {
+    let mut devices: Vec<&mut dyn Device> = all.iter_mut().map(|device| &mut **device as _).collect();
+    library::tried(&mut devices, plans, options, &mut |e| panic!("{e}"))
+}
+
 /// How a device ends.
 #[derive(Clone, Copy, Debug)]
 enum End {
@@ -79,6 +138,8 @@ enum End {
     Lie,
     /// Launches do nothing.
     Never,
+    /// Launches are refused.
+    Refuse,
     /// A launch does not come back for so long.
     Stuck(Duration),
 }
@@ -98,7 +159,7 @@ impl Ending {
             End::Error => Err(Error::Driver("the card has fallen off the bus".into())),
             End::Panic => panic!("a fault of the program"),
             End::Silence => Ok(true),
-            End::Lie | End::Never | End::Stuck(_) => Ok(false),
+            End::Lie | End::Never | End::Refuse | End::Stuck(_) => Ok(false),
             End::Sleep(time) => {
                 std::thread::sleep(time);
                 Ok(false)
@@ -144,6 +205,10 @@ impl Device for Ending {
         Ok(())
     }
 
+    fn abort(&self) -> Option<Abort> {
+        self.inner.abort()
+    }
+
     fn load(&mut self, units: &[Unit]) -> Result<Vec<Kernel>> {
         self.inner.load(units)
     }
@@ -152,6 +217,7 @@ impl Device for Ending {
         match self.end {
             End::Never => return Ok(()),
             End::Stuck(time) => std::thread::sleep(time),
+            End::Refuse => return Err(Error::Driver("the card takes no launch".into())),
             _ => {}
         }
         self.inner.launch(launch)
@@ -197,6 +263,45 @@ fn a_rank_that_ends_is_named_when_patience_ends() {
         assert!(time < 4 * PATIENCE, "{end:?}: {time:?}");
         // it stays broken, and says so at once
         assert!(step(9).0.is_err());
+    }
+}
+
+/// The same where a library sums, which waits for ever: it is given up, and everything comes to an end.
+#[test]
+fn a_rank_that_ends_ends_a_library_s_sums_too() {
+    let cases = [
+        (End::Error, "the card has fallen off the bus", Duration::from_secs(2)),
+        (
+            End::Panic,
+            "rank 1 is gone: its thread has panicked: a fault of the program",
+            Duration::from_secs(2),
+        ),
+        (
+            End::Silence,
+            "rank 0 is gone: its card has not answered in time; its sums are NCCL's",
+            Duration::from_secs(14),
+        ),
+    ];
+    for (end, says, most) in cases {
+        let Some(mut group) = Emulator::group(2) else { return };
+        let last = Ending { inner: group.pop().unwrap(), left: AT_START + 4, end };
+        let mut all: Vec<Box<dyn Device>> = group.into_iter().map(|e| Box::new(e) as _).collect();
+        all.push(Box::new(last));
+        let options = CudaOptions { patience: [60 * PATIENCE, PATIENCE], library: true, ..exact() };
+        let mut exec = on(all, &files("llama-f32")[0], 2, &options).unwrap();
+        let mut step = |at| {
+            let begun = Instant::now();
+            (exec.step(&step_of(&[(&[5], at, &TABLE)], Want::Candidates)), begun.elapsed())
+        };
+        let ended = (0..6).map(&mut step).find_map(|(result, time)| result.err().map(|e| (e.0, time)));
+        let (why, time) = ended.unwrap();
+        println!("{end:?} after {time:?}: {why}");
+        assert!(why.contains(says), "{end:?}: {why}");
+        assert!(time < most, "{end:?}: {time:?}");
+        assert!(step(9).0.is_err());
+        let begun = Instant::now();
+        drop(exec);
+        assert!(begun.elapsed() < PATIENCE, "{end:?}: {:?} to the end", begun.elapsed());
     }
 }
 

@@ -1,4 +1,4 @@
-//! Where a model runs, as it is named on the command line.
+//! Where a model runs, and by what its ranks sum, as it is named on the command line.
 
 use anyhow::bail;
 use std::str::FromStr;
@@ -45,6 +45,26 @@ impl FromStr for Slice {
             Some((rank, ranks)) if rank < ranks && ranks <= 1024 => Ok(Slice { rank, ranks }),
             _ => bail!("expected a rank and how many there are, such as 0/8, at most 1024"),
         }
+    }
+}
+
+/// `--allreduce`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Sums {
+    Auto,
+    Push,
+    Nccl,
+}
+
+impl Sums {
+    /// Refuses a library where there is nothing that it could sum.
+    pub(crate) fn check(self, apart: bool) -> anyhow::Result<()> {
+        if self == Sums::Nccl && !apart {
+            bail!(
+                "`--allreduce nccl` sums over ranks that have a GPU each; add `--device cuda --tp N` for N GPUs that are there"
+            );
+        }
+        Ok(())
     }
 }
 

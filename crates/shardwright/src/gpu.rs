@@ -1,17 +1,18 @@
 //! A model on a GPU.
 
 use crate::commands::doctor;
+use crate::device::Sums;
 use crate::progress::Progress;
 use crate::table::bytes;
 use anyhow::{anyhow, bail};
 use shardwright_cuda::device::Device;
-use shardwright_cuda::driver::{Gpu, Way};
+use shardwright_cuda::driver::{Gpu, Nccl, Way};
 use shardwright_cuda::health::Guarded;
 use shardwright_cuda::jit::{Folders, Jit};
 use shardwright_cuda::nvml::Nvml;
 use shardwright_cuda::nvrtc::Nvrtc;
 use shardwright_cuda::{CudaExecutor, CudaOptions, Error, Needs};
-use shardwright_cuda::{wave, ways};
+use shardwright_cuda::{library, wave, ways};
 use shardwright_gguf::Reader;
 use shardwright_model::exec::Executor;
 use shardwright_model::op::Description;
@@ -56,6 +57,7 @@ fn choose(
 /// What runs the plans' steps on these GPUs, a rank on each or all on one, after seeing that they fit.
 pub(crate) fn executor(
     (indices, part): (&[usize], Option<u32>),
+    sums: Sums,
     file: &Arc<Reader>,
     trunk: (&Description, Vec<RankPlan>),
     options: &CudaOptions,
@@ -65,7 +67,7 @@ pub(crate) fn executor(
     let (mut weights, several) = (0, gpus.len() > 1);
     let mut options = options.clone();
     if several {
-        choose_way(&mut gpus, &trunk.1, &mut options)?;
+        choose_sums(&mut gpus, sums, &trunk.1, &mut options)?;
     }
     let plans = |n: usize| if several { &trunk.1[n..=n] } else { &trunk.1[..] };
     // before any weight: what does not compile is known at once, and what code takes is no longer free
@@ -103,20 +105,73 @@ pub(crate) fn executor(
     Ok(OnGpus { executor, places, loaded })
 }
 
-/// Which way sums go, once it is known that what GPUs send each other arrives.
-fn choose_way(gpus: &mut [Gpu], plans: &[RankPlan], options: &mut CudaOptions) -> anyhow::Result<()> {
+/// By what GPUs sum: as was asked, or where what they push does not arrive, by NCCL, if that is there.
+fn choose_sums(
+    gpus: &mut [Gpu],
+    sums: Sums,
+    plans: &[RankPlan],
+    options: &mut CudaOptions,
+) -> anyhow::Result<()> {
+    if sums == Sums::Nccl {
+        return by_nccl(gpus, &Nccl::find()?, plans, options);
+    }
     let apart = gpus.first().and_then(Gpu::apart).map(str::to_owned);
-    let told = |e: &Error| advised(e, apart.as_deref(), doctor::iommu());
-    // a driver that does not come back can't be called off
-    let mut lost = |e: Error| {
-        log::error!("{}, and a GPU does not come back", told(&e));
-        std::process::exit(1)
+    if let Some(why) = &apart {
+        log::warn!("sums over GPUs go through the host's memory: {why}; `shardwright doctor` tells more");
+    }
+    let told = |e: &Error| match e {
+        Error::Absent(_) => advised(e, apart.as_deref(), doctor::iommu()),
+        e => e.to_string(),
     };
+    let nothing_arrives = match choose_way(gpus, plans, options, &told) {
+        Err(e @ (Error::Absent(_) | Error::Wrong(_))) if sums == Sums::Auto => e,
+        other => return other.map_err(|e| anyhow!("{}", told(&e))),
+    };
+    match Nccl::find() {
+        Ok(nccl) => {
+            let what = match &nothing_arrives {
+                Error::Wrong(all) => all.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+                e => e.to_string(),
+            };
+            log::warn!("sums over GPUs are NCCL's, as nothing else arrives: {what}");
+            by_nccl(gpus, &nccl, plans, options)
+        }
+        Err(e) => {
+            log::info!("{e}");
+            bail!("{}", told(&nothing_arrives))
+        }
+    }
+}
+
+/// Lets NCCL sum, once its sums are seen to be right.
+fn by_nccl(
+    gpus: &mut [Gpu],
+    nccl: &Nccl,
+    plans: &[RankPlan],
+    options: &mut CudaOptions,
+) -> anyhow::Result<()> {
+    log::info!("sums over GPUs: by {nccl}");
+    Gpu::join(gpus, nccl)?;
+    options.library = true;
     let mut devices: Vec<&mut dyn Device> = gpus.iter_mut().map(|gpu| gpu as _).collect();
-    let measured = ways::measured(&mut devices, plans, options, &mut lost).map_err(|e| match e {
-        Error::Absent(_) => anyhow!("{}", told(&e)),
-        e => e.into(),
-    })?;
+    Ok(library::tried(&mut devices, plans, options, &mut |e| lost(&e.to_string()))?)
+}
+
+/// A driver that does not come back can't be called off.
+fn lost(why: &str) {
+    log::error!("{why}, and a GPU does not come back");
+    std::process::exit(1)
+}
+
+/// Which way sums go that we make ourselves, once it is known that what GPUs send each other arrives.
+fn choose_way(
+    gpus: &mut [Gpu],
+    plans: &[RankPlan],
+    options: &mut CudaOptions,
+    told: &dyn Fn(&Error) -> String,
+) -> shardwright_cuda::Result<()> {
+    let mut devices: Vec<&mut dyn Device> = gpus.iter_mut().map(|gpu| gpu as _).collect();
+    let measured = ways::measured(&mut devices, plans, options, &mut |e| lost(&told(&e)))?;
     if let Some(wrong) = &measured.wrong {
         let way = if wrong.legs == 1 { "two legs" } else { "one leg" };
         log::warn!("sums over GPUs go in {way} only: {wrong}; `shardwright doctor` tells more");
@@ -302,11 +357,7 @@ pub(crate) fn open(indices: &[usize], part: Option<u32>) -> anyhow::Result<Vec<G
     if part.is_some() {
         bail!("`--multiprocessors` is for one GPU, and there are {} to run on", indices.len());
     }
-    let gpus = Gpu::group(indices, &jit, Way::Best)?;
-    if let Some(why) = gpus.first().and_then(Gpu::apart) {
-        log::warn!("sums over GPUs go through the host's memory: {why}; `shardwright doctor` tells more");
-    }
-    Ok(gpus)
+    Ok(Gpu::group(indices, &jit, Way::Best)?)
 }
 
 /// Which way sums go, and what was measured.

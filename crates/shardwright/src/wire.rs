@@ -1,6 +1,6 @@
 //! Opens a file, picks a backend, makes an executor.
 
-use crate::device::{Device, Slice};
+use crate::device::{Device, Slice, Sums};
 use crate::files::{DEMO, attach, demo};
 use crate::gpu::{self, Loaded, OnGpus};
 use crate::hub;
@@ -80,6 +80,10 @@ pub(crate) struct BackendArgs {
     /// GPU each, and f32 elsewhere.
     #[arg(long, value_name = "auto|f32|bf16", hide_possible_values = true, default_value = "auto")]
     allreduce_type: WireType,
+    /// By what ranks that have a GPU each sum: push is kernels of ours that write to the others' memory, nccl NVIDIA's library, which is
+    /// slower for the small sums of an answer; auto is push, and nccl where what is pushed does not arrive.
+    #[arg(long, value_name = "auto|push|nccl", hide_possible_values = true, default_value = "auto")]
+    allreduce: Sums,
     /// Compare what all ranks must have in common in every step, not only in the first 100, and end where they differ.
     #[arg(long)]
     check_ranks: bool,
@@ -110,7 +114,14 @@ impl BackendArgs {
     /// The same, but one rank, exact, on the CPU: what others are compared with.
     pub(crate) fn reference(&self) -> BackendArgs {
         let stages = StageArgs::default();
-        BackendArgs { tp: 1, activations: None, device: Device::Cpu, stages, ..self.clone() }
+        BackendArgs {
+            tp: 1,
+            activations: None,
+            device: Device::Cpu,
+            allreduce: Sums::Auto,
+            stages,
+            ..self.clone()
+        }
     }
 
     /// What `run` and `serve` use on so many GPUs, unless told otherwise.
@@ -120,6 +131,7 @@ impl BackendArgs {
             device: Device::Cuda(vec![]),
             activations: Some(Rounding::Auto),
             allreduce_type: wire,
+            allreduce: Sums::Auto,
             check_ranks: false,
             threads: None,
             enforce_eager: false,
@@ -452,6 +464,7 @@ impl Opened {
                     "pipeline stages run on the CPU; leave out `--device`, or cut the model over ranks with `--tp`"
                 );
             }
+            args.allreduce.check(false)?;
             return Ok(Started { executor: stages::lead(self, args, options, &place)?, loaded: None });
         }
         let on_gpus = || -> anyhow::Result<Started> {
@@ -464,10 +477,12 @@ impl Opened {
             // what measures runs where it is exact in every bit
             Device::Auto if args.activations.is_some() && gpu::found() => match on_gpus() {
                 Ok(started) => return Ok(started),
+                Err(e) if args.allreduce == Sums::Nccl => return Err(e),
                 Err(e) => log::warn!("the GPU is not used: {e:#}"),
             },
             Device::Auto | Device::Cpu => {}
         }
+        args.allreduce.check(false)?;
         if self.dummy {
             bail!("a dummy model's weights are made up on a GPU; add `--device cuda`");
         }
@@ -482,9 +497,10 @@ impl Opened {
         if indices.len() < plans.len() {
             log::warn!("{} ranks run on GPU {}, one after the other", plans.len(), indices[0]);
         }
+        args.allreduce.check(indices.len() > 1)?;
         let options = self.cuda_options(args, size, tokens.div_ceil(BLOCK), indices.len() > 1)?;
         let gpus = (&indices[..], args.multiprocessors);
-        gpu::executor(gpus, &self.reader, (&trunk, plans), &options, !args.no_memory_check)
+        gpu::executor(gpus, args.allreduce, &self.reader, (&trunk, plans), &options, !args.no_memory_check)
     }
 
     /// Runs the model, or a stage of it, on the CPU, after seeing that it fits.
@@ -567,6 +583,8 @@ impl Opened {
             multiprocessors: MULTIPROCESSORS,
             delay: self.delay,
             two_legs: vec![],
+            // known when GPUs have tried each other
+            library: false,
         })
     }
 }

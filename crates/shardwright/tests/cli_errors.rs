@@ -71,6 +71,12 @@ fn what_this_machine_cannot_do() {
     run(&["--device", "cuda:9999"], &["GPU"]);
     run(&["--device", "cuda:0,1"], &["names 2 GPUs", "`--tp 2`"]);
     run(&["--tp", "64"], &["64 ranks", "legal for this file: 1"]);
+    for device in ["cpu", "auto"] {
+        run(
+            &["--tp", "1", "--device", device, "--allreduce", "nccl"],
+            &["`--allreduce nccl`", "a GPU each", "--device cuda --tp N"],
+        );
+    }
     let long = ["--override-kv", "llama.context_length=int:200000000", "-c", "0"];
     run(&long, &["not enough memory", "of weights", "of cache", "available", "--no-memory-check"]);
 }
@@ -147,6 +153,7 @@ fn flags_that_make_no_sense() {
     usage(&["--override-kv", "a.b=int:x"], "no int");
     usage(&["--chat-template-kwargs", "[]"], "JSON object");
     usage(&["--activations", "f16"], "f32");
+    usage(&["--allreduce", "ring"], "nccl");
     usage(&["--system", "x", "--raw"], "--raw");
     usage(&["--parse-special"], "--raw");
 }

@@ -16,5 +16,8 @@ fn a_box_is_looked_at() {
     // where there is no GPU, that is what is found
     assert!(cards > 0 || findings.len() == 1, "{all}");
     let text = run(&["doctor"]);
-    assert!(text.contains("cores") && text.contains("kernel compiler"), "{text}");
+    assert!(
+        text.contains("cores") && text.contains("kernel compiler") && text.contains("library of sums"),
+        "{text}"
+    );
 }

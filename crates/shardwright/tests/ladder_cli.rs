@@ -15,13 +15,19 @@ fn every_rung_is_measured_or_says_why_not() {
     let page = path.to_str().unwrap();
     let all: Value = serde_json::from_str(&run(&[&SMALL[..], &["--json", "--html", page]].concat())).unwrap();
     let rungs = all["results"].as_array().unwrap();
-    assert_eq!(rungs.len(), 6);
+    assert_eq!(rungs.len(), 7);
     let cards = all["doctor"]["cards"].as_array().unwrap().len();
     for rung in rungs {
         let (ms, why) = (rung["ms"].as_f64(), rung["not_measured"].as_str());
         assert!(ms.is_some_and(|ms| ms > 0.0) != why.is_some_and(|why| !why.is_empty()), "{rung}");
         assert!(ms.is_none() || cards > 0, "{rung}");
     }
+    let by_nccl = rungs.iter().filter(|rung| rung["name"].as_str().unwrap().contains("NCCL"));
+    // one rank adds nothing up
+    assert!(
+        cards != 1 || by_nccl.clone().all(|rung| rung["not_measured"].as_str().unwrap().contains("NCCL"))
+    );
+    assert_eq!(by_nccl.count(), 3);
     assert!(all["date"].as_str().unwrap().len() == 10 && all["commit"].is_string());
     let page = std::fs::read_to_string(&path).unwrap();
     assert!(page.starts_with("<!doctype html>") && page.contains("own sums, recorded"), "{page}");

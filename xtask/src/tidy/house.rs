@@ -101,6 +101,7 @@ pub(super) const ROOMS: &[Room] = &[
             "src/driver/gpu.rs",
             "src/driver/handle.rs",
             "src/driver/inbox.rs",
+            "src/driver/nccl.rs",
             "src/driver/staging.rs",
             "src/nvml.rs",
             "src/nvrtc.rs",

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::ptr;
 use std::sync::Arc;
@@ -12,12 +12,14 @@ use cudarc::driver::sys::{
     CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig, CUmodule, CUresult,
     CUstream, CUstream_flags, CUstreamCaptureMode,
 };
+use shardwright_model::exec::Wire;
 
 use super::handle::{Context, Owned};
 use super::inbox::{Mapped, Pinned, apart};
+use super::nccl::{Comm, Nccl};
 use super::staging::{Sending, Staging, lend, wait};
 use super::{GpuInfo, check};
-use crate::device::{Device, Kernel, Launch, Piece, Recording};
+use crate::device::{Abort, Device, Kernel, Launch, Piece, Recording};
 use crate::jit::{Cubin, Jit};
 use crate::near;
 use crate::unit::Unit;
@@ -26,7 +28,9 @@ use crate::{Error, Result};
 /// A GPU. What it holds is given back in the order of the fields, the context last.
 pub struct Gpu {
     recordings: Vec<Owned<CUgraphExec>>,
-    kernels: Vec<Function>,
+    /// By what it sums with the others of its group, if that is a library; recordings that sum by it go first.
+    comm: Option<Comm>,
+    kernels: Vec<Ready>,
     known: HashMap<Unit, Kernel>,
     memory: Vec<Owned<CUdeviceptr>>,
     /// What is left of memory that was reserved: where it begins, and how much it is.
@@ -65,6 +69,13 @@ const PARAMETERS: usize = 64;
 
 /// Memory begins at multiples of it.
 const ALIGNMENT: usize = 256;
+
+/// What can be launched.
+enum Ready {
+    Function(Function),
+    /// The library's sum of rows of so many numbers.
+    Reduced(usize, Wire),
+}
 
 /// A kernel that is loaded.
 struct Function {
@@ -119,6 +130,7 @@ impl Gpu {
         };
         Ok(Gpu {
             recordings: vec![],
+            comm: None,
             kernels: vec![],
             known: HashMap::new(),
             memory: vec![],
@@ -166,6 +178,18 @@ impl Gpu {
         Ok(gpus)
     }
 
+    /// Lets GPUs, all of a group in their order, sum by a library.
+    ///
+    /// # Errors
+    /// If it refuses, or does not come up in time.
+    pub fn join(gpus: &mut [Gpu], nccl: &Nccl) -> Result<()> {
+        let devices: Vec<c_int> = gpus.iter().map(|gpu| gpu.info.index as c_int).collect();
+        for (gpu, comm) in gpus.iter_mut().zip(nccl.communicator(&devices)?) {
+            gpu.comm = Some(comm);
+        }
+        Ok(())
+    }
+
     /// Why the GPUs of its group write to the host's memory and not to each other's, if so.
     pub fn apart(&self) -> Option<&str> {
         self.apart.as_deref()
@@ -203,6 +227,11 @@ impl Gpu {
             Some(made) => self.load_code(unit, &made?),
             None => Err(refused),
         })
+    }
+
+    fn know(&mut self, unit: Unit, ready: Ready) {
+        self.known.insert(unit, Kernel(self.kernels.len()));
+        self.kernels.push(ready);
     }
 
     /// Takes so much memory at once, for what is asked for from now on: it is there before anything is loaded, in one piece, as the
@@ -253,9 +282,12 @@ impl Gpu {
         Ok(function)
     }
 
-    /// Starts a kernel in the context that is current.
+    /// Starts a kernel, or a sum of the library, in the context that is current.
     fn start(&self, launch: &Launch) -> Result<()> {
-        let kernel = &self.kernels[launch.kernel.0];
+        let kernel = match &self.kernels[launch.kernel.0] {
+            Ready::Function(kernel) => kernel,
+            Ready::Reduced(width, wire) => return self.reduce(launch, *width, *wire),
+        };
         let ([x, y, z], label) = (launch.grid, &kernel.label);
         assert_eq!(launch.args.len(), kernel.parameters, "parameters of kernel `{label}`");
         assert!(kernel.parameters <= PARAMETERS, "kernel `{label}` has {} parameters", kernel.parameters);
@@ -290,6 +322,18 @@ impl Gpu {
                 format!("{x} x {y} x {z} blocks of {threads} threads, {shared} bytes of shared memory");
             format!("starting kernel `{label}`, {size}")
         })
+    }
+
+    fn reduce(&self, launch: &Launch, width: usize, wire: Wire) -> Result<()> {
+        let (comm, [_, _, rows]) = (self.comm()?, launch.grid);
+        let places = [launch.args[0], launch.args[1]];
+        // SAFETY: the stream is alive and of this device. That there is so much memory is what tests find out, as of kernels.
+        unsafe { comm.all_reduce(places, rows as usize * width, wire, self.stream.get()) }
+    }
+
+    fn comm(&self) -> Result<&Comm> {
+        let none = || Error::Plan("no library was told to sum over GPUs".into());
+        self.comm.as_ref().ok_or_else(none)
     }
 
     /// What the launches do as a graph.
@@ -440,7 +484,9 @@ impl Device for Gpu {
 
     fn download(&mut self, from: u64, out: &mut [u8]) -> Result<()> {
         self.context.enter()?;
-        self.staging.download(self.stream.get(), from, out)
+        self.staging.download(self.stream.get(), from, out)?;
+        // what a library was asked for before may have failed where no kernel knows of it
+        self.comm.as_ref().map_or(Ok(()), Comm::check)
     }
 
     fn check(&mut self) -> Result<()> {
@@ -452,15 +498,29 @@ impl Device for Gpu {
         }
     }
 
+    fn abort(&self) -> Option<Abort> {
+        self.comm.as_ref().map(Comm::abort)
+    }
+
     fn load(&mut self, units: &[Unit]) -> Result<Vec<Kernel>> {
         self.context.enter()?;
         let architecture = self.architecture()?;
-        let cubins = self.jit.cubins(units, &architecture)?;
-        for (unit, cubin) in units.iter().zip(&cubins) {
+        let mut compiled = vec![];
+        for unit in units {
+            match unit.reduced() {
+                None => compiled.push(unit.clone()),
+                Some(_) if self.known.contains_key(unit) => {}
+                Some((width, wire)) => {
+                    self.comm()?;
+                    self.know(unit.clone(), Ready::Reduced(width, wire));
+                }
+            }
+        }
+        let cubins = self.jit.cubins(&compiled, &architecture)?;
+        for (unit, cubin) in compiled.iter().zip(&cubins) {
             if !self.known.contains_key(unit) {
                 let function = self.ready(unit, cubin, &architecture)?;
-                self.known.insert(unit.clone(), Kernel(self.kernels.len()));
-                self.kernels.push(function);
+                self.know(unit.clone(), Ready::Function(function));
             }
         }
         Ok(units.iter().map(|unit| self.known[unit]).collect())

@@ -4,6 +4,7 @@
 mod gpu;
 mod handle;
 mod inbox;
+mod nccl;
 mod staging;
 
 use std::ffi::{CStr, c_char, c_int};
@@ -12,6 +13,7 @@ use std::ptr;
 use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute as Attribute, CUresult};
 
 pub use gpu::{Gpu, Way};
+pub use nccl::Nccl;
 
 use crate::{Error, Result};
 

@@ -17,7 +17,7 @@ const RECEIVED: usize = 11_264;
 
 pub(crate) fn rms(l: &mut Lower<'_>, width: usize, eps: f32) {
     // what comes from other ranks is received by a launch of its own, and what stands in its place comes before one
-    let here = l.choices.inbox == 0 && l.choices.delay == 0;
+    let here = !l.choices.apart() && l.choices.delay == 0;
     if l.choices.fuse && l.plans.len() == 1 && here && may_wait(l) && Stream::of(l, l.at).free {
         l.waiting = Some(l.at);
         return;
@@ -147,7 +147,7 @@ fn launch(l: &mut Lower<'_>, op: usize, Moments { width, eps, rms }: Moments) {
     let unit = unit.int("RMS", u8::from(rms)).int("ROUND", u8::from(round));
     let block = threads(width);
     let receives = !addends.is_empty() && receives(l, op);
-    if l.choices.inbox > 0 && !addends.is_empty() && !receives {
+    if l.choices.apart() && !addends.is_empty() && !receives {
         let sum = l.between("sum", width);
         sum::whole(l, &addends[1..], sum.clone(), width);
         addends.splice(1.., [sum]);

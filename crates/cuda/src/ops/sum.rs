@@ -1,4 +1,5 @@
-//! The sum over ranks that have a device each: every rank pushes what it adds into the others' inboxes (kernels/exchange.cu).
+//! The sum over ranks that have a device each: every rank pushes what it adds into the others' inboxes (kernels/exchange.cu), or a library
+//! adds up.
 
 use shardwright_model::exec::Wire;
 use shardwright_model::plan::Place;
@@ -27,7 +28,7 @@ pub(crate) fn blocks(packets: usize) -> usize {
 
 /// The ranks' summands in rank order, to every rank; of one rank, a copy.
 pub(crate) fn sum(l: &mut Lower<'_>) {
-    if l.choices.inbox == 0 {
+    if !l.choices.apart() {
         pass(l);
         return pointwise::sum(l);
     }
@@ -38,7 +39,42 @@ pub(crate) fn sum(l: &mut Lower<'_>) {
 
 /// The sum over devices of this rank's summand, which may be of two values.
 pub(crate) fn whole(l: &mut Lower<'_>, summand: &[Slot], to: Slot, width: usize) {
+    if l.choices.library {
+        return library(l, summand, to, width);
+    }
     exchange(l, summand, to, width, Some(l.choices.legs));
+}
+
+/// The same by the devices' library, which takes numbers as they travel and leaves sums that are such numbers. Nothing is pushed or
+/// received on the way, so it takes launches of its own.
+fn library(l: &mut Lower<'_>, summand: &[Slot], to: Slot, width: usize) {
+    let wire = l.choices.ranks.wire;
+    let second = summand.get(1).cloned();
+    let travels = match (wire, &second) {
+        (Wire::F32, None) => summand[0].clone(),
+        (Wire::F32, Some(second)) => {
+            let unit = l.unit("pointwise").int("WIDTH", width).int("WHAT", "ADD");
+            l.along(unit, width, 256, vec![Slot::Step, summand[0].clone(), second.clone(), to.clone()]);
+            to.clone()
+        }
+        (Wire::Bf16, _) => {
+            let travels = l.between("wire", width);
+            let args = vec![Slot::Step, summand[0].clone(), second.unwrap_or(Slot::None), travels.clone()];
+            l.along(wired(l, width, summand.len()), width, 256, args);
+            travels
+        }
+    };
+    let sums = if wire == Wire::F32 { to.clone() } else { travels.clone() };
+    let grid = [Axis::Blocks(1), Axis::Blocks(1), Axis::Rows(1)];
+    l.call(Unit::all_reduce(width, wire), grid, 1, vec![travels, sums.clone()]);
+    if wire == Wire::Bf16 {
+        l.along(wired(l, width, 0), width, 256, vec![Slot::Step, sums, Slot::None, to]);
+    }
+}
+
+/// The kernel between what a rank adds, so many values, and what travels; of none, back.
+fn wired(l: &Lower<'_>, width: usize, addends: usize) -> Unit {
+    l.unit("wire").int("WIDTH", width).int("ADDENDS", addends)
 }
 
 /// This rank's part of a sum that a norm receives, which a product may have pushed: the inbox, and how it waits.

@@ -2,6 +2,7 @@
 //! can be tested with it; their speed and order of memory can't.
 #![allow(unsafe_code, dead_code, clippy::unwrap_used, reason = "a test's device: any failure is the test's")]
 
+mod sums;
 #[allow(dead_code, reason = "one test needs it")]
 pub(crate) mod world;
 
@@ -10,12 +11,15 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use libloading::Library;
-use shardwright_cuda::device::{Device, Kernel, Launch, Recording};
+use shardwright_cuda::device::{Abort, Device, Kernel, Launch, Recording};
 use shardwright_cuda::unit::Unit;
 use shardwright_cuda::{Error, Result};
 use shardwright_gguf::QuantType;
+use shardwright_model::exec::Wire;
+use sums::Sums;
 
 const SHIM: &str = include_str!("shim.h");
 
@@ -47,6 +51,13 @@ const FLAGS: &[&str] = &[
 
 type Entry = unsafe extern "C" fn(*const u32, u32, u32, *const u64, *mut u128) -> i32;
 
+/// What can be launched: a kernel, or the library's sum of rows of so many numbers.
+#[derive(Clone, Copy)]
+enum Ready {
+    Kernel(Entry),
+    Reduced(usize, Wire),
+}
+
 /// Bytes of the stacks of a block's threads, as the shim divides them.
 const STACKS: usize = 1024 * (64 << 10);
 
@@ -61,8 +72,10 @@ pub(crate) struct Emulator {
     memory: Vec<Vec<u128>>,
     stacks: Vec<u128>,
     libraries: Vec<Library>,
-    entries: Vec<Entry>,
+    entries: Vec<Ready>,
     known: HashMap<Unit, Kernel>,
+    /// Its rank in a group with a library, and that.
+    group: Option<(usize, Arc<Sums>)>,
     recordings: Vec<Vec<Launch>>,
 }
 
@@ -90,8 +103,24 @@ impl Emulator {
             self.libraries.push(library);
             entry
         };
-        self.entries.push(entry);
+        self.entries.push(Ready::Kernel(entry));
         Kernel(self.entries.len() - 1)
+    }
+
+    /// As many as there are ranks, with a library that sums over them.
+    pub(crate) fn group(ranks: usize) -> Option<Vec<Emulator>> {
+        let sums = Sums::new(ranks);
+        let one = |rank| Some(Emulator { group: Some((rank, sums.clone())), ..Emulator::new()? });
+        (0..ranks).map(one).collect()
+    }
+
+    fn reduce(&mut self, launch: &Launch, width: usize, wire: Wire) -> Result<()> {
+        let (rank, sums) = self.group.clone().unwrap();
+        let each = if wire == Wire::F32 { 4 } else { 2 };
+        let mut part = vec![0; launch.grid[2] as usize * width * each];
+        self.download(launch.args[0], &mut part)?;
+        let sum = sums.of(rank, part, wire)?;
+        self.upload(launch.args[1], &sum)
     }
 }
 
@@ -175,12 +204,24 @@ impl Device for Emulator {
         Ok(())
     }
 
+    fn abort(&self) -> Option<Abort> {
+        let sums = self.group.clone()?.1;
+        Some(Box::new(move || sums.give_up()))
+    }
+
     fn load(&mut self, units: &[Unit]) -> Result<Vec<Kernel>> {
         let kernel = |unit: &Unit| {
             if let Some(known) = self.known.get(unit) {
                 return *known;
             }
-            let kernel = self.compile(unit);
+            let kernel = match unit.reduced() {
+                None => self.compile(unit),
+                Some((width, wire)) => {
+                    assert!(self.group.is_some(), "there is no library");
+                    self.entries.push(Ready::Reduced(width, wire));
+                    Kernel(self.entries.len() - 1)
+                }
+            };
             self.known.insert(unit.clone(), kernel);
             kernel
         };
@@ -188,7 +229,10 @@ impl Device for Emulator {
     }
 
     fn launch(&mut self, launch: &Launch) -> Result<()> {
-        let entry = self.entries[launch.kernel.0];
+        let entry = match self.entries[launch.kernel.0] {
+            Ready::Kernel(entry) => entry,
+            Ready::Reduced(width, wire) => return self.reduce(launch, width, wire),
+        };
         // SAFETY: a kernel gets as many addresses as it has parameters, all of them in our memory.
         let status = unsafe {
             let stacks = self.stacks.as_mut_ptr();

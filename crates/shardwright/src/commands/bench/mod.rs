@@ -43,6 +43,7 @@ Examples:
   shardwright bench model.gguf
   shardwright bench model.gguf -p 4096 -n 64 -r 5 --threads 8 --json
   shardwright bench --dummy glm-5 --layers 7 --device cuda -p 1 --depth 4096
+  shardwright bench model.gguf --device cuda --tp 2 --allreduce nccl
   shardwright bench --dummy glm-5 --tp-rank 0/8 --device cuda -p 1 --depth 4096 --per-kernel
   shardwright bench --dummy glm-5 --tp-rank 0/8 --exchange-us 11 --multiprocessors 48 --device cuda -p 1
   shardwright bench --kernels --device cuda:0,1 --json

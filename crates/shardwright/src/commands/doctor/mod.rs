@@ -9,7 +9,7 @@ use findings::{Card, Finding, Pair, SUMS, Way};
 use host::{Host, Place};
 use serde_json::{Value as Json, json};
 use shardwright_cuda::device::Device;
-use shardwright_cuda::driver::{self, Gpu, GpuInfo};
+use shardwright_cuda::driver::{self, Gpu, GpuInfo, Nccl};
 use shardwright_cuda::jit::{Folders, Jit};
 use shardwright_cuda::nvml::Nvml;
 use shardwright_cuda::nvrtc::Nvrtc;
@@ -47,6 +47,7 @@ pub(crate) struct Looked {
     host: Host,
     driver: Option<String>,
     compiler: Option<String>,
+    nccl: Option<String>,
     cards: Vec<Card>,
     pairs: Vec<Pair>,
     findings: Vec<Finding>,
@@ -71,6 +72,7 @@ pub(crate) fn look() -> Looked {
     let root = host::root();
     let host = Host::read(&root);
     let compiler = Nvrtc::find().map(|nvrtc| nvrtc.to_string()).ok();
+    let nccl = Nccl::find().map(|nccl| nccl.to_string()).ok();
     let gpus = Gpu::list().map_err(|e| e.to_string());
     let driver = gpus
         .as_ref()
@@ -88,7 +90,7 @@ pub(crate) fn look() -> Looked {
         card.replayed = now.zip(replays(&card.told)).map_or(0, |(now, then)| now.saturating_sub(then));
     }
     let findings = findings::all(&host, &cards, &pairs);
-    Looked { host, driver, compiler, cards: cards.unwrap_or_default(), pairs, findings }
+    Looked { host, driver, compiler, nccl, cards: cards.unwrap_or_default(), pairs, findings }
 }
 
 impl Looked {
@@ -98,6 +100,7 @@ impl Looked {
             "host": { "cores": host.cores, "memory": host.memory, "nodes": host.nodes, "iommu": host.iommu, "governor": host.governor },
             "driver": self.driver,
             "compiler": self.compiler,
+            "nccl": self.nccl,
             "cards": self.cards.iter().map(card_json).collect::<Vec<_>>(),
             "pairs": self.pairs.iter().map(pair_json).collect::<Vec<_>>(),
             "findings": self.findings.iter().map(Finding::json).collect::<Vec<_>>(),
@@ -106,7 +109,7 @@ impl Looked {
 
     /// The same for people.
     pub(crate) fn told(&self) -> String {
-        let programs = [self.driver.as_deref(), self.compiler.as_deref()];
+        let programs = [self.driver.as_deref(), self.compiler.as_deref(), self.nccl.as_deref()];
         told(&self.host, programs, &self.cards, &self.pairs, &self.findings)
     }
 
@@ -206,7 +209,7 @@ fn pair_json(pair: &Pair) -> Json {
 /// All of it for people.
 fn told(
     host: &Host,
-    [driver, compiler]: [Option<&str>; 2],
+    [driver, compiler, nccl]: [Option<&str>; 3],
     cards: &[Card],
     pairs: &[Pair],
     findings: &[Finding],
@@ -216,6 +219,7 @@ fn told(
     table.pair("memory", host.memory.map_or("?".into(), bytes));
     table.pair("driver", driver.unwrap_or("none"));
     table.pair("kernel compiler", compiler.unwrap_or("none"));
+    table.pair("library of sums", nccl.unwrap_or("none"));
     let tables = [(true, table), (!cards.is_empty(), of_cards(cards)), (!pairs.is_empty(), of_pairs(pairs))];
     let mut text: String = tables.iter().filter(|t| t.0).map(|(_, table)| format!("{table}\n")).collect();
     for finding in findings {
@@ -282,11 +286,13 @@ mod tests {
         let way = Way { small: 1.75, large: 3e11 };
         let pair = Pair { cards: [0, 1], direct: Ok(way), host: Err("asked for nothing".into()) };
         let finding = Finding { what: "too slow".into(), cost: Some(273.4), fix: "be faster".into() };
-        let text = told(&Host::default(), [None, None], &[card], &[pair], &[finding]);
+        let text = told(&Host::default(), [None, None, None], &[card], &[pair], &[finding]);
         for part in ["0 NVIDIA H200", "8 of 16", "0 and 1", "1.8", "300.0", "273", "too slow", "be faster"] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        let nothing = told(&Host::default(), [Some("CUDA 13.0"), Some("NVRTC")], &[], &[], &[]);
+        let nothing =
+            told(&Host::default(), [Some("CUDA 13.0"), Some("NVRTC"), Some("NCCL 2.28.3")], &[], &[], &[]);
+        assert!(nothing.contains("NCCL 2.28.3"), "{nothing}");
         assert!(nothing.contains("Nothing was found") && !nothing.contains("GPU"), "{nothing}");
     }
 }

@@ -7,21 +7,23 @@ use super::How;
 use super::launches::Card;
 use super::local::{self, LocalArgs};
 use crate::commands::doctor::{self, Looked};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Parser;
 use report::{Measured, Report, Rung};
-use shardwright_cuda::nccl;
+use serde_json::Value as Json;
+use shardwright_cuda::driver::Nccl;
 use shardwright_model::arch;
 use shardwright_model::hyper::Options;
 use shardwright_model::plan::legal_ranks;
 use shardwright_model::presets::{Header, Preset, Recipe};
 use std::io::Write;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 /// Measure on this box what each thing that makes steps faster brings.
 ///
 /// A model of a well-known shape with made-up weights is run in steps of one row: its kernels launched one by one, recorded, and over all
-/// cards by sums of our own. What can't be measured here is listed with the reason. No model is downloaded; all of it takes some minutes.
+/// cards by sums of NCCL and of our own. What can't be measured here is listed with the reason. No model is downloaded; all of it takes some minutes.
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// The model's shape [default: the largest of some that fits on a card].
@@ -53,6 +55,26 @@ const MODELS: [(&str, Option<u32>); 4] =
 
 /// Bytes of a card that are left for cache, values and the driver.
 const ROOM: u64 = 2 << 30;
+
+/// Variables by which NCCL is told to do what suits small sums: the protocol of least latency, the algorithms that have it, and writing from card to
+/// card across sockets too.
+const TUNED: [(&str, &str); 3] =
+    [("NCCL_PROTO", "LL"), ("NCCL_ALGO", "Ring,Tree"), ("NCCL_P2P_LEVEL", "SYS")];
+
+/// How a rung runs its steps.
+#[derive(Clone, Copy)]
+struct Way {
+    eager: bool,
+    /// By what several cards sum.
+    sums: Sums,
+}
+
+#[derive(Clone, Copy)]
+enum Sums {
+    Own,
+    /// With these variables.
+    Nccl(&'static [(&'static str, &'static str)]),
+}
 
 /// A rung as a command line of `bench`.
 #[derive(Parser)]
@@ -106,7 +128,7 @@ impl Model {
     }
 
     /// The words of a rung's command line.
-    fn words(&self, depth: u32, cards: &[usize], eager: bool) -> Vec<String> {
+    fn words(&self, depth: u32, cards: &[usize], way: Way) -> Vec<String> {
         let list: Vec<String> = cards.iter().map(usize::to_string).collect();
         let mut words = vec!["bench".to_owned()];
         let mut say = |flag: &str, value: &str| words.extend([flag.to_owned(), value.to_owned()]);
@@ -117,10 +139,13 @@ impl Model {
         say("--recipe", &self.recipe);
         say("--device", &format!("cuda:{}", list.join(",")));
         say("--tp", &cards.len().to_string());
+        if cards.len() > 1 {
+            say("--allreduce", if matches!(way.sums, Sums::Own) { "push" } else { "nccl" });
+        }
         say("-p", "1");
         say("--depth", &depth.to_string());
         words.push("--per-kernel".to_owned());
-        words.extend(eager.then(|| "--enforce-eager".to_owned()));
+        words.extend(way.eager.then(|| "--enforce-eager".to_owned()));
         words
     }
 }
@@ -162,18 +187,20 @@ impl Ladder<'_> {
         let most = self.model.ranks(self.cards.len())?;
         let several = &self.cards[..if most > 1 { most } else { 0 }];
         let one = &self.cards[..self.cards.len().min(1)];
-        let unlike = match nccl::find() {
-            Ok(path) => format!("{} is there, but this version does not sum by it", path.display()),
-            Err(why) => why,
-        };
-        let by_nccl = || if several.is_empty() { self.too_few() } else { unlike.clone() };
+        let way = |eager, sums| Way { eager, sums };
+        let (plain, tuned) = (Sums::Nccl(&[]), Sums::Nccl(&TUNED));
         Ok(vec![
-            self.rung("one GPU, launched one by one", one, true),
-            self.rung("one GPU, recorded", one, false),
-            Rung { name: "several GPUs, sums of NCCL, launched one by one", outcome: Err(by_nccl()) },
-            Rung { name: "several GPUs, sums of NCCL, recorded", outcome: Err(by_nccl()) },
-            self.rung("several GPUs, own sums, launched one by one", several, true),
-            self.rung("several GPUs, own sums, recorded", several, false),
+            self.rung("one GPU, launched one by one", one, way(true, Sums::Own)),
+            self.rung("one GPU, recorded", one, way(false, Sums::Own)),
+            self.rung("several GPUs, sums of NCCL, launched one by one", several, way(true, plain)),
+            self.rung("several GPUs, sums of NCCL, recorded", several, way(false, plain)),
+            self.rung(
+                "several GPUs, sums of NCCL with its variables set, recorded",
+                several,
+                way(false, tuned),
+            ),
+            self.rung("several GPUs, own sums, launched one by one", several, way(true, Sums::Own)),
+            self.rung("several GPUs, own sums, recorded", several, way(false, Sums::Own)),
         ])
     }
 
@@ -186,33 +213,75 @@ impl Ladder<'_> {
         }
     }
 
-    fn rung(&self, name: &'static str, cards: &[usize], eager: bool) -> Rung {
+    fn rung(&self, name: &'static str, cards: &[usize], way: Way) -> Rung {
         let outcome = match (cards, self.card) {
-            ([], _) | (_, None) => Err(self.too_few()),
-            (cards, Some(card)) => self.measured(cards, eager, card).map_err(|e| format!("{e:#}")),
+            ([], _) | (_, None) => Err(self.left_out(way)),
+            (cards, Some(card)) => self.measured(cards, way, card).map_err(|e| format!("{e:#}")),
         };
         Rung { name, outcome }
     }
 
-    fn measured(&self, cards: &[usize], eager: bool, card: &Card) -> anyhow::Result<Measured> {
-        let words = self.model.words(self.args.depth, cards, eager);
-        let command = format!("shardwright {}", words.join(" "));
+    /// Why a rung has nothing to be measured on.
+    fn left_out(&self, way: Way) -> String {
+        match (self.too_few(), way.sums) {
+            (why, Sums::Nccl(_)) if self.cards.len() == 1 => {
+                format!("{why}: NCCL over one rank adds nothing up")
+            }
+            (why, _) => why,
+        }
+    }
+
+    fn measured(&self, cards: &[usize], way: Way, card: &Card) -> anyhow::Result<Measured> {
+        let words = self.model.words(self.args.depth, cards, way);
+        let variables = if let Sums::Nccl(variables) = way.sums { variables } else { &[] };
+        let set: String = variables.iter().map(|(name, value)| format!("{name}={value} ")).collect();
+        let command = format!("{set}shardwright {}", words.join(" "));
         log::info!("{command}");
-        let bench = Line::try_parse_from(words)?.bench;
+        let bench = Line::try_parse_from(&words)?.bench;
         let local: &LocalArgs = &bench.local;
         let how = How { repetitions: self.args.repetitions, ..bench.how };
         let planned = local::planned(local, &bench.model)?;
-        let step = local::step(local, &bench.model, &how)?;
+        let [wall, gaps] = match way.sums {
+            Sums::Own => {
+                let step = local::step(local, &bench.model, &how)?;
+                [step.wall, step.gaps()]
+            }
+            Sums::Nccl(variables) => {
+                Nccl::find()?;
+                apart(&words, variables, self.args.repetitions)?
+            }
+        };
         let sum = if cards.len() > 1 { self.looked.sum(cards) } else { None };
         Ok(Measured {
             command,
             cards: cards.len(),
-            wall: step.wall,
-            gaps: step.gaps(),
+            wall,
+            gaps,
             bytes: planned.bytes,
             planned: planned.bytes as f64 / card.speed + sum.unwrap_or(0.0) * planned.sums as f64,
         })
     }
+}
+
+/// The same by a process of its own: NCCL reads its variables once, and what does not end there ends with it. Seconds of a step and of its
+/// gaps.
+fn apart(words: &[String], variables: &[(&str, &str)], repetitions: u32) -> anyhow::Result<[f64; 2]> {
+    let mut child = Command::new(std::env::current_exe()?);
+    child.args(words).args(["--json", "-r", &repetitions.to_string()]);
+    let out = child.envs(variables.iter().copied()).stdin(Stdio::null()).output()?;
+    if !out.status.success() {
+        bail!("{}", last_line(&String::from_utf8_lossy(&out.stderr)));
+    }
+    let all: Json = serde_json::from_slice(&out.stdout).context("what `bench --json` told")?;
+    let of =
+        |name: &str| all["step"][name].as_f64().map(|ms| ms / 1e3).with_context(|| format!("no `{name}`"));
+    Ok([of("ms")?, of("host_gaps_ms")?])
+}
+
+/// What a process said last.
+fn last_line(told: &str) -> &str {
+    let last = told.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it ended without a word");
+    last.strip_prefix("error: ").unwrap_or(last)
 }
 
 #[cfg(test)]
@@ -231,14 +300,32 @@ mod tests {
             let args = Alone::parse_from([vec!["ladder"], flags].concat()).ladder;
             let model = Model::chosen(&args, 200 << 30).unwrap();
             assert_eq!(model.name, "glm-5");
-            for (cards, eager) in [(vec![0], true), (vec![1, 3], false)] {
-                let words = model.words(7, &cards, eager);
+            let (own, nccl) = (Sums::Own, Sums::Nccl(&TUNED));
+            for (cards, eager, sums, says) in [
+                (vec![0], true, own, None),
+                (vec![1, 3], false, own, Some("push")),
+                (vec![1, 3], true, nccl, Some("nccl")),
+            ] {
+                let words = model.words(7, &cards, Way { eager, sums });
                 assert_eq!(words.contains(&"--enforce-eager".to_owned()), eager);
+                let named =
+                    words.iter().position(|word| word == "--allreduce").map(|at| words[at + 1].as_str());
+                assert_eq!(named, says);
                 let bench = Line::try_parse_from(words).unwrap().bench;
                 let planned = local::planned(&bench.local, &bench.model).unwrap();
                 assert!(planned.bytes > 1 << 30 && planned.sums > 0, "{}", planned.bytes);
             }
         }
+    }
+
+    #[test]
+    fn a_process_that_fails_says_why() {
+        let check = |told: &str, expected: &str| assert_eq!(last_line(told), expected, "{told:?}");
+        check("note: loading\nerror: NCCL: a sum: wrong\n\n", "NCCL: a sum: wrong");
+        check("Killed\n", "Killed");
+        check("", "it ended without a word");
+        let why = apart(&["bench".into(), "--no-such-flag".into()], &[], 1).unwrap_err().to_string();
+        assert!(!why.is_empty(), "{why}");
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub(super) struct UrlArgs {
     /// Measure the server at this address instead, such as http://localhost:8080.
     #[arg(long, value_name = "URL", conflicts_with_all = [
         "MODEL", "hf", "demo", "mtp", "override_kv", "dense_attention", "deal_embedding", "prompt", "chunk", "tp", "device",
-        "activations", "allreduce_type", "check_ranks", "threads", "enforce_eager", "no_memory_check", "StageArgs",
+        "activations", "allreduce_type", "allreduce", "check_ranks", "threads", "enforce_eager", "no_memory_check", "StageArgs",
         "dummy", "kernels",
     ])]
     url: Option<String>,
