@@ -19,9 +19,9 @@ use crate::{CudaOptions, Result};
 
 /// Seconds of a launch of a kind that reads nothing, the way from the one before it included.
 const LATENCIES: [(Kernel, f64); 7] = [
-    (Kernel::Product, 2.05e-6),
-    (Kernel::Made, 2.7e-6),
-    (Kernel::Joined, 4.5e-6),
+    (Kernel::Product, 1.95e-6),
+    (Kernel::Made, 2.35e-6),
+    (Kernel::Joined, 4.3e-6),
     (Kernel::Norm, 3.0e-6),
     (Kernel::Attention, 3.3e-6),
     (Kernel::Answer, 6.4e-6),
@@ -36,7 +36,7 @@ const SHARE: f64 = 0.91;
 
 /// Weights a second that a multiprocessor multiplies with: those that are of bytes or more, and those of super-blocks, which are taken
 /// apart first.
-const WEIGHTS: [f64; 2] = [70e9, 48e9];
+const WEIGHTS: [f64; 2] = [72e9, 50e9];
 
 /// Kinds of launches that take as long as each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -33,11 +33,11 @@ const H200: Card = Card { bandwidth: 4.54e12, multiprocessors: 132 };
 const PART: Card = Card { bandwidth: 1.267e12, multiprocessors: 8 };
 type Measured = (&'static str, &'static str, Option<u32>, usize, Card, f64);
 const MEASURED: [Measured; 5] = [
-    ("glm-5", "q4_k-experts", Some(7), 1, H200, 1154.0),
-    ("glm-4.7-flash", "q4_k-experts", None, 1, H200, 2097.0),
-    ("llama-3-8b", "q4_k_m", None, 1, H200, 2012.0),
-    ("glm-5", "q4_k-experts", None, 8, H200, 3927.0),
-    ("glm-5", "q4_k-experts", None, 8, PART, 16222.0),
+    ("glm-5", "q4_k-experts", Some(7), 1, H200, 1142.0),
+    ("glm-4.7-flash", "q4_k-experts", None, 1, H200, 2016.0),
+    ("llama-3-8b", "q4_k_m", None, 1, H200, 1997.0),
+    ("glm-5", "q4_k-experts", None, 8, H200, 3667.0),
+    ("glm-5", "q4_k-experts", None, 8, PART, 15462.0),
 ];
 
 fn predicted(
