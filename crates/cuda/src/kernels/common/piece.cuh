@@ -15,7 +15,7 @@ struct Piece {
 };
 
 DI Piece piece_at(const u8* row, int u) {
-    return {((const uint4*)row)[u], ((const u16*)(row + 32 * ROW_BLOCKS))[u / 2]};
+    return {read_once((const uint4*)row + u), ((const u16*)(row + 32 * ROW_BLOCKS))[u / 2]};
 }
 
 template <int Count>
@@ -42,10 +42,10 @@ struct Piece {
 
 DI Piece piece_at(const u8* row, int u) {
     Piece p;
-    p.q = ((const uint4*)row)[u];
+    p.q = read_once((const uint4*)row + u);
     p.head = head_of(row, (u32)u / 8);
 #if QUANT == QUANT_Q5_K
-    p.fifth = ((const uint4*)(row + ROW_BLOCKS * OF_LOW))[(u32)u / 8 * 2 + u % 2];
+    p.fifth = read_once((const uint4*)(row + ROW_BLOCKS * OF_LOW) + ((u32)u / 8 * 2 + u % 2));
 #endif
     return p;
 }
@@ -87,8 +87,8 @@ struct Piece {
 
 DI Piece piece_at(const u8* row, int u) {
     Piece p;
-    p.q = ((const uint4*)row)[u];
-    p.high = ((const uint4*)field(row, 0, 128, 64))[(u32)u / 4 * 2 + u % 2];
+    p.q = read_once((const uint4*)row + u);
+    p.high = read_once((const uint4*)field(row, 0, 128, 64) + ((u32)u / 4 * 2 + u % 2));
     p.scales = ((const uint2*)field(row, 0, 192, 16))[(u32)u / 4];
     p.d = ((const u16*)field(row, 0, 208, 2))[(u32)u / 8];
     return p;
