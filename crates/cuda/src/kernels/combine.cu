@@ -14,7 +14,8 @@ extern "C" __global__ void __launch_bounds__(256) run(const int* step, const flo
     if (keys == 0) return;
     __shared__ float weights[PARTS];
     Merge<PARTS, VALUE> merge;
-    merge.weigh(part, keys, i, HEADS, blockIdx.x, weights);
+    merge.begin(part, keys, i, HEADS, blockIdx.x);
+    merge.weigh(weights);
     __syncthreads();
 #if WIDE
     if (k - lane >= VALUE) return;

@@ -25,17 +25,26 @@ struct Queries {
 
 // Every head's query as f16, scaled by a power of two which its gate undoes.
 DI void queries(Queries& s, const float* q, const float* gate) {
-    int lane = threadIdx.x % 32;
-    for (int head = threadIdx.x / 32; head < 8 * COLUMNS; head += 8) {
-        float v[CHUNKS], most = 0;
+    int lane = threadIdx.x % 32, first = threadIdx.x / 32;
+    float v[COLUMNS][CHUNKS];
+    // all are asked for at once
+#pragma unroll
+    for (int n = 0; n < COLUMNS; n++) {
 #pragma unroll
         for (int j = 0; j < CHUNKS; j++) {
-            v[j] = head < HEADS ? q[head * WIDTH + 32 * j + lane] : 0;
-            most = fmaxf(most, fabsf(v[j]));
+            int head = first + 8 * n;
+            v[n][j] = head < HEADS ? q[head * WIDTH + 32 * j + lane] : 0;
         }
+    }
+#pragma unroll
+    for (int n = 0; n < COLUMNS; n++) {
+        int head = first + 8 * n;
+        float most = 0;
+#pragma unroll
+        for (int j = 0; j < CHUNKS; j++) most = fmaxf(most, fabsf(v[n][j]));
         float scale = half_scale(warp_max(most));
 #pragma unroll
-        for (int j = 0; j < CHUNKS; j++) s.head[head][32 * j + lane] = float_to_half(v[j] * scale);
+        for (int j = 0; j < CHUNKS; j++) s.head[head][32 * j + lane] = float_to_half(v[n][j] * scale);
         if (lane == 0) s.gate[head] = head < HEADS ? gate[head] * half_unscale(scale) : 0;
     }
 }

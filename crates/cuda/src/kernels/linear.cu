@@ -93,11 +93,12 @@ DI void make_some(const Source& from, const Before<M>& before, const Asked (&row
     // others may still be at the rows before
     if (TILE > Some) __syncthreads();
 #pragma unroll
-    for (int r = 0; r < Some; r++) merge[r].weigh(from.x, rows[r].keys, rows[r].row, HEADS, blockIdx.z, weights[r]);
+    for (int r = 0; r < Some; r++) merge[r].begin(from.x, rows[r].keys, rows[r].row, HEADS, blockIdx.z);
+    Ahead<Some, each> ahead(merge);
+#pragma unroll
+    for (int r = 0; r < Some; r++) merge[r].weigh(weights[r]);
     __syncthreads();
-#endif
-#if PREPARE == MERGED
-    merged(merge, v);
+    merged(merge, ahead, v);
 #else
 #pragma unroll
     for (int r = 0; r < Some; r++) {

@@ -77,10 +77,15 @@ DI Bin mark(const float* score, const Binning& binning, const u32* bins, uint2* 
 DI u32 write_marked(const float* score, const uint2* marks, int words, u32 low, int bits, int listed, int keep, float* out) {
     __shared__ u32 list[LISTED];
     int each = (words + 1023) / 1024, first = threadIdx.x * each, end = min(words, first + each), in = 0, above = 0;
-    for (int w = first; w < end; w++) {
-        uint2 m = marks[w];
-        above += __popc(m.x);
-        in += __popc(m.y);
+    for (int w = first; w < end; w += 4) {
+        uint2 m[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++) m[j] = w + j < end ? marks[w + j] : uint2{0, 0};
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            above += __popc(m[j].x);
+            in += __popc(m[j].y);
+        }
     }
     int begin = threads_before<1024>(in), n = begin;
     for (int w = first; w < end; w++) {

@@ -8,21 +8,26 @@
 template <int Parts, int Value>
 struct Merge {
     static_assert(Value % 2 == 0, "elements are read in twos");
+    const float2* stats;
     const float* sums;
     const float* weight;
     float total;
     int used;
 
-    // What the parts of a head of row i, which has `count` keys, weigh; each warp of the block finds it, and the first writes it where
-    // all read it behind the next barrier.
-    DI void weigh(const float* part, int count, int i, int heads, int head, float (&weights)[Parts]) {
-        const int each = (Parts + 31) / 32;
-        int lane = threadIdx.x % 32, size = part_size(count, Parts);
+    // Finds the parts of a head of row i, which has `count` keys.
+    DI void begin(const float* part, int count, int i, int heads, int head) {
+        int size = part_size(count, Parts);
         u64 row = (u64)i * heads + head;
-        const float2* stats = (const float2*)part + row * Parts;
+        stats = (const float2*)part + row * Parts;
         sums = part + part_sums(heads, Parts) + row * Parts * Value;
-        weight = weights;
         used = (count + size - 1) / size;
+    }
+
+    // What they weigh; each warp of the block finds it, and the first writes it where all read it behind the next barrier.
+    DI void weigh(float (&weights)[Parts]) {
+        const int each = (Parts + 31) / 32;
+        int lane = threadIdx.x % 32;
+        weight = weights;
         float2 stat[each];
         float most = -INFINITY_F;
 #pragma unroll
@@ -59,23 +64,40 @@ struct Merge {
         }
     }
 
-    // All parts' elements where they are more: a warp has a share of all, in twos.
-    template <int Each>
-    DI void many(float (&v)[Each]) const {
+    // Elements 64 j + 2 lane of part p.
+    template <int Twos>
+    DI void fetch(float2 (&of)[Twos], int p) const {
+#pragma unroll
+        for (int j = 0; j < Twos; j++) {
+            int k = 64 * j + 2 * (threadIdx.x % 32);
+            of[j] = k < Value ? *(const float2*)(sums + p * Value + k) : make_float2(0, 0);
+        }
+    }
+
+    // All parts' elements where they are more: a warp has a share of all, in twos. The first Ahead of a warp have been fetched.
+    template <int Ahead, int Room, int Each>
+    DI void many(const float2 (&ahead)[Room][4 * Each], float (&v)[Each]) const {
         __shared__ __align__(8) float shares[SHARES][256 * Each];
         int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
         float2 own[4 * Each];
 #pragma unroll
         for (int j = 0; j < 4 * Each; j++) own[j] = make_float2(0, 0);
-#pragma unroll 4
-        for (int p = warp; p < used; p += SHARES) {
+        auto add = [&](const float2 (&of)[4 * Each], int p) {
 #pragma unroll
             for (int j = 0; j < 4 * Each; j++) {
-                int k = 64 * j + 2 * lane;
-                float2 s = k < Value ? *(const float2*)(sums + p * Value + k) : make_float2(0, 0);
-                own[j].x += weight[p] * s.x;
-                own[j].y += weight[p] * s.y;
+                own[j].x += weight[p] * of[j].x;
+                own[j].y += weight[p] * of[j].y;
             }
+        };
+#pragma unroll
+        for (int n = 0; n < Ahead; n++) {
+            if (warp + SHARES * n < used) add(ahead[n], warp + SHARES * n);
+        }
+#pragma unroll (Ahead > 0 ? 4 : 2)
+        for (int p = warp + SHARES * Ahead; p < used; p += SHARES) {
+            float2 of[4 * Each];
+            fetch(of, p);
+            add(of, p);
         }
 #pragma unroll
         for (int j = 0; j < 4 * Each; j++) *(float2*)&shares[warp][64 * j + 2 * lane] = own[j];
@@ -90,10 +112,29 @@ struct Merge {
     }
 };
 
+// Parts of Rows rows that are asked for before it is known what they weigh: some of one row, of more there are no registers for them.
+template <int Rows, int Each>
+struct Ahead {
+    enum { count = Rows > 1 ? 0 : 4 };
+    float2 of[Rows][count > 0 ? count : 1][4 * Each];
+
+    template <int Parts, int Value>
+    explicit DI Ahead(const Merge<Parts, Value> (&rows)[Rows]) {
+#pragma unroll
+        for (int r = 0; r < Rows; r++) {
+#pragma unroll
+            for (int n = 0; n < count; n++) {
+                int p = threadIdx.x / 32 + SHARES * n;
+                if (rows[r].used > SHARES && p < rows[r].used) rows[r].fetch(of[r][n], p);
+            }
+        }
+    }
+};
+
 // Elements threadIdx.x + 256 e of each of Rows rows, by all of 256 threads together. Which way a row goes is its own affair, as the
 // two round differently.
 template <int Rows, int Parts, int Value, int Each>
-DI void merged(const Merge<Parts, Value> (&rows)[Rows], float (&v)[Rows][Each]) {
+DI void merged(const Merge<Parts, Value> (&rows)[Rows], const Ahead<Rows, Each>& ahead, float (&v)[Rows][Each]) {
     int few = 0;
 #pragma unroll
     for (int r = 0; r < Rows; r++) {
@@ -101,7 +142,7 @@ DI void merged(const Merge<Parts, Value> (&rows)[Rows], float (&v)[Rows][Each]) 
         few = is ? max(few, rows[r].used) : few;
 #pragma unroll
         for (int e = 0; e < Each; e++) v[r][e] = 0;
-        if (!is) rows[r].many(v[r]);
+        if (!is) rows[r].template many<Ahead<Rows, Each>::count>(ahead.of[r], v[r]);
     }
     // those of all rows are asked for at once
 #pragma unroll (Rows > 2 ? 2 : 8 / Rows)

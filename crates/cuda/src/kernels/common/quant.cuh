@@ -28,7 +28,8 @@ DI float plain_at(const u8* row, int k) {
 // Elements k to k + 3, k a multiple of 4, of a row that begins at a multiple of four elements.
 DI float4 plain4_at(const u8* row, int k) {
 #if QUANT == QUANT_F32
-    return ((const float4*)row)[k / 4];
+    uint4 v = read_once((const uint4*)row + k / 4);
+    return make_float4(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w));
 #else
     uint2 v = ((const uint2*)row)[k / 4];
 #if QUANT == QUANT_F16
