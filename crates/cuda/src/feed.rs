@@ -119,10 +119,16 @@ impl Belt<'_> {
         Ok(())
     }
 
+    /// One piece more, if there is memory for it; without any there is no way.
     fn make(&mut self) -> Result<()> {
-        let piece = self.device.lend(self.room)?;
-        self.made += 1;
-        self.free(piece);
+        match self.device.lend(self.room) {
+            Ok(piece) => {
+                self.made += 1;
+                self.free(piece);
+            }
+            Err(why) if self.made == 0 => return Err(why),
+            Err(_) => self.most = self.made,
+        }
         Ok(())
     }
 

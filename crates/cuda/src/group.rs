@@ -266,13 +266,17 @@ impl Drop for Group {
         if self.aborts.is_empty() {
             return drop(ended);
         }
-        // a library takes back what is of one rank when all have come to give it back
-        thread::scope(|scope| {
-            for worker in ended {
-                scope.spawn(move || drop(worker));
-            }
-        });
+        give_back(ended);
     }
+}
+
+/// Gives back what ranks have, which a library takes of one when all have come to give it back.
+pub fn give_back<T: Send>(all: Vec<T>) {
+    thread::scope(|scope| {
+        for one in all {
+            scope.spawn(move || drop(one));
+        }
+    });
 }
 
 /// Of two errors the one that the other follows from: absence of a peer, the earlier, only if there is nothing else.

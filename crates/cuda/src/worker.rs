@@ -101,8 +101,8 @@ impl Worker {
             exchange.patience(device_ref, options.patience[0])?;
             shared.exchange = Some(exchange);
         }
-        // devices that load at the same time share the host's cores
-        let devices = if inbox > 0 { first.ranks } else { 1 };
+        // devices that load at the same time share the host's cores, whatever makes their sums
+        let devices = if options.summed(&trunk.1) > 0 { first.ranks } else { 1 };
         let mut loader = Loader::new(file, options.dummy, devices, watch);
         let mut machine =
             |(d, plans): Cut<'_>| Machine::new(device_ref, &mut shared, d, plans, &mut loader, options);

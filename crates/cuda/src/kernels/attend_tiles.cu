@@ -231,7 +231,7 @@ extern "C" __global__ void __launch_bounds__(256)
     if (picked) await_earlier();
 #pragma unroll
     for (int n = 0; n <= STAGES; n++) line[n] = line_at(table, picked, first + TILE_KEYS * n + lane, end);
-    // lines of earlier steps are there already
+    // lines of earlier steps are there already: a sequence's rows in a step are positions one behind the other
     bool before = !picked && min(end, first + STAGES * TILE_KEYS) <= count - step_rows(step);
     if (!picked && !before) await_earlier();
 #pragma unroll

@@ -109,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(256, 2)
     uint4 key[2][CHUNKS][2];
     // neighbouring tiles go to different blocks, which few tiles then keep as busy as many
     int first = (blockIdx.x + gridDim.x * (threadIdx.x / 32)) * ROWS;
-    // keys of earlier steps are there already
+    // keys of earlier steps are there already: a sequence's rows in a step are positions one behind the other
     bool before = count > KEEP && first + stride + ROWS <= count - step_rows(step);
     auto begin = [&]() {
         fetch(key[0], keys, table, first, count);

@@ -60,7 +60,9 @@ struct Merge {
 #pragma unroll
         for (int e = 0; e < Each; e++) {
             int k = 256 * e + threadIdx.x;
-            v[e] += p < used && k < Value ? weight[p] * sums[p * Value + k] : 0;
+            float of = p < used && k < Value ? sums[p * Value + k] : 0;
+            // rounded once, whatever the compiler makes of rows beside it
+            if (p < used) v[e] = fmaf(weight[p], of, v[e]);
         }
     }
 
@@ -85,8 +87,8 @@ struct Merge {
         auto add = [&](const float2 (&of)[4 * Each], int p) {
 #pragma unroll
             for (int j = 0; j < 4 * Each; j++) {
-                own[j].x += weight[p] * of[j].x;
-                own[j].y += weight[p] * of[j].y;
+                own[j].x = fmaf(weight[p], of[j].x, own[j].x);
+                own[j].y = fmaf(weight[p], of[j].y, own[j].y);
             }
         };
 #pragma unroll

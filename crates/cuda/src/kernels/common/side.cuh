@@ -69,7 +69,7 @@ struct Side {
         if constexpr (Both && !alike) put<depth>(other, sums);
     }
 
-    // Sums of Rows rows over the lanes; the n-th is of matrix (n + From) / depth.
+    // Sums of Rows rows over the lanes; the r-th is of matrix (r + From) / depth.
     template <int From, int Rows>
     DI void put(const float (&v)[Rows][Count], Sums& sums) {
         const int all = Rows * Count, some = power_of_two(all < lanes ? all : (int)lanes);

@@ -28,12 +28,12 @@ pub(super) struct LocalArgs {
     #[arg(long, conflicts_with_all = ["url", "kernels"])]
     per_kernel: bool,
     /// Rows of that step: as many tokens of one sequence, one behind the other.
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "per_kernel", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "per_kernel", conflicts_with_all = ["kernels"], value_parser = clap::value_parser!(u32).range(1..=4096))]
     rows: u32,
     /// Tokens of the prompt.
     #[arg(short, long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     prompt: u32,
-    /// Rows of one step.
+    /// Rows of a step of the prompt.
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=4096))]
     chunk: u32,
 }

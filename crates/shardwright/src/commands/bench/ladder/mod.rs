@@ -268,6 +268,10 @@ impl Ladder<'_> {
 fn apart(words: &[String], variables: &[(&str, &str)], repetitions: u32) -> anyhow::Result<[f64; 2]> {
     let mut child = Command::new(std::env::current_exe()?);
     child.args(words).args(["--json", "-r", &repetitions.to_string()]);
+    // what it is to be measured by is what the rung says, and its output is a report alone
+    for name in ["NCCL_PROTO", "NCCL_ALGO", "NCCL_P2P_LEVEL", "NCCL_DEBUG"] {
+        child.env_remove(name);
+    }
     let out = child.envs(variables.iter().copied()).stdin(Stdio::null()).output()?;
     if !out.status.success() {
         bail!("{}", last_line(&String::from_utf8_lossy(&out.stderr)));

@@ -25,7 +25,7 @@ const FILES: [&str; 5] = ["MODEL", "hf", "demo", "dummy", "kernels"];
 pub(super) struct UrlArgs {
     /// Measure the server at this address instead, such as http://localhost:8080.
     #[arg(long, value_name = "URL", conflicts_with_all = [
-        "MODEL", "hf", "demo", "mtp", "override_kv", "dense_attention", "deal_embedding", "prompt", "chunk", "tp", "device",
+        "MODEL", "hf", "demo", "mtp", "override_kv", "dense_attention", "deal_embedding", "prompt", "chunk", "rows", "tp", "device",
         "activations", "allreduce_type", "allreduce", "check_ranks", "threads", "enforce_eager", "no_memory_check", "StageArgs",
         "dummy", "kernels",
     ])]
