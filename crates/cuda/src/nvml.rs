@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::fmt::{self, Display, Formatter};
 use std::path::Path;
 use std::ptr;
 use std::sync::{Arc, mpsc};
@@ -21,7 +22,7 @@ const NVML: Wanted = Wanted {
     cure: "it comes with NVIDIA's driver",
 };
 
-/// A library that has not started by then hangs.
+/// A library that has not answered by then hangs.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 type Handle = *mut c_void;
@@ -29,10 +30,16 @@ type Status = c_int;
 type Number = unsafe extern "C" fn(Handle, *mut c_uint) -> Status;
 type Wide = unsafe extern "C" fn(Handle, *mut c_ulonglong) -> Status;
 type Kind = unsafe extern "C" fn(Handle, c_int, *mut c_uint) -> Status;
+type Two = unsafe extern "C" fn(Handle, Handle, *mut c_int) -> Status;
+type TwoBy = unsafe extern "C" fn(Handle, Handle, c_int, *mut c_int) -> Status;
 
 const SUCCESS: Status = 0;
 /// It has fallen off the bus, or can do nothing before it is reset.
 const LOST: [Status; 2] = [15, 16];
+
+/// By NVLink, of what `nvmlDeviceGetP2PStatus` may be asked; and its answer where cards reach each other so.
+const NVLINK: c_int = 2;
+const REACHED: c_int = 0;
 
 const CLOCK_SM: c_int = 1;
 const CLOCK_MEMORY: c_int = 2;
@@ -59,6 +66,8 @@ struct Api {
     set: Option<unsafe extern "C" fn(*mut Handle) -> Status>,
     register: Option<unsafe extern "C" fn(Handle, c_ulonglong, Handle) -> Status>,
     wait: Option<unsafe extern "C" fn(Handle, *mut Event, c_uint) -> Status>,
+    ancestor: Option<Two>,
+    peer: Option<TwoBy>,
 }
 
 /// What has happened to a card.
@@ -99,6 +108,8 @@ impl Api {
                 set: maybe!(b"nvmlEventSetCreate\0"),
                 register: maybe!(b"nvmlDeviceRegisterEvents\0"),
                 wait: maybe!(b"nvmlEventSetWait_v2\0"),
+                ancestor: maybe!(b"nvmlDeviceGetTopologyCommonAncestor\0"),
+                peer: maybe!(b"nvmlDeviceGetP2PStatus\0"),
             };
             api.check(init())?;
             // never closed: the functions stay valid
@@ -114,6 +125,55 @@ impl Api {
         // SAFETY: gives a constant text for every number.
         let words = unsafe { CStr::from_ptr((self.error_string)(status)) };
         Err(words.to_string_lossy().into_owned())
+    }
+}
+
+/// How two cards are joined, as far as what they send each other goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Link {
+    /// By NVLink, perhaps through its switches.
+    NvLink,
+    /// By one PCIe switch, which may be on their board.
+    Switch,
+    /// By PCIe switches of which one hangs on the other.
+    Switches,
+    /// Where PCIe meets the processor.
+    Bridge,
+    /// Through the processor, from one of its host bridges to another.
+    Node,
+    /// Through two processors.
+    Sockets,
+    /// The library is not there, or does not tell.
+    #[default]
+    Unknown,
+}
+
+impl Link {
+    /// By NVML's level of what two cards have in common.
+    fn of(level: c_int) -> Link {
+        match level {
+            // cards of one board have a switch there
+            0 | 10 => Link::Switch,
+            20 => Link::Switches,
+            30 => Link::Bridge,
+            40 => Link::Node,
+            50 => Link::Sockets,
+            _ => Link::Unknown,
+        }
+    }
+}
+
+impl Display for Link {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Link::NvLink => "NVLink",
+            Link::Switch => "one PCIe switch",
+            Link::Switches => "several PCIe switches",
+            Link::Bridge => "one PCIe host bridge",
+            Link::Node => "one NUMA node, across host bridges",
+            Link::Sockets => "across sockets",
+            Link::Unknown => "an unknown link",
+        })
     }
 }
 
@@ -141,16 +201,8 @@ impl Nvml {
     /// # Errors
     /// If there is none, or it does not start.
     pub fn find() -> Result<Nvml> {
-        let (tell, told) = mpsc::channel();
-        let look = move || {
-            let found = NVML.first(&|name| std::env::var_os(name), Nvml::open).map_err(Error::Driver);
-            // nobody may be waiting any more
-            let _ = tell.send(found);
-        };
-        let thread = Builder::new().name("nvml".into()).spawn(look);
-        thread.map_err(|e| Error::Driver(format!("NVML can't be asked: {e}")))?;
-        let silent = |_| Error::Driver(format!("NVML has not answered within {} s", PATIENCE.as_secs()));
-        told.recv_timeout(PATIENCE).map_err(silent)?
+        let look = || NVML.first(&|name| std::env::var_os(name), Nvml::open).map_err(Error::Driver);
+        soon(look)?
     }
 
     /// This one.
@@ -167,12 +219,40 @@ impl Nvml {
     /// If it is not there.
     pub fn card(&self, place: &str, index: usize) -> Result<Watched> {
         let failed = |why| Error::Driver(format!("NVML does not show GPU {index} at {place}: {why}"));
-        let name = CString::new(place).map_err(|e| failed(e.to_string()))?;
-        let mut handle = ptr::null_mut();
-        // SAFETY: the text ends with NUL; room for a handle.
-        self.0.check(unsafe { (self.0.by_bus)(name.as_ptr(), &mut handle) }).map_err(failed)?;
+        let handle = self.handle(place).map_err(failed)?;
         let events = self.events(handle);
         Ok(Watched { api: self.0.clone(), handle, events, index, xids: (0, None) })
+    }
+
+    /// How the two cards of each pair are joined, by their places of the PCI bus. A driver that hangs knows of none.
+    #[must_use]
+    pub fn links(&self, pairs: &[[String; 2]]) -> Vec<Link> {
+        let (nvml, asked) = (self.clone(), pairs.to_vec());
+        let look = move || asked.iter().map(|pair| nvml.link(pair).unwrap_or_default()).collect();
+        soon(look).unwrap_or_else(|_| vec![Link::Unknown; pairs.len()])
+    }
+
+    /// None if one of both questions is not answered: cards that PCIe joins, too, may send by NVLink.
+    fn link(&self, [one, other]: &[String; 2]) -> Option<Link> {
+        let (peer, ancestor) = (self.0.peer?, self.0.ancestor?);
+        let [one, other] = [self.handle(one).ok()?, self.handle(other).ok()?];
+        let (mut state, mut level) = (0, 0);
+        // SAFETY: the handles are the library's; room for its answer.
+        let told = unsafe { peer(one, other, NVLINK, &mut state) } == SUCCESS;
+        if told && state == REACHED {
+            return Some(Link::NvLink);
+        }
+        // SAFETY: as above.
+        (told && unsafe { ancestor(one, other, &mut level) } == SUCCESS).then(|| Link::of(level))
+    }
+
+    /// What the library calls the card at this place.
+    fn handle(&self, place: &str) -> Result<Handle, String> {
+        let name = CString::new(place).map_err(|e| e.to_string())?;
+        let mut handle = ptr::null_mut();
+        // SAFETY: the text ends with NUL; room for a handle.
+        self.0.check(unsafe { (self.0.by_bus)(name.as_ptr(), &mut handle) })?;
+        Ok(handle)
     }
 
     /// Where a card's critical errors will be told.
@@ -184,6 +264,19 @@ impl Nvml {
         // SAFETY: both handles are the library's.
         (made && unsafe { register(card, XID, set) } == SUCCESS).then_some(set)
     }
+}
+
+/// What the library says, or that it is silent; then the thread that has asked stays behind.
+fn soon<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    let (tell, told) = mpsc::channel();
+    let ask = move || {
+        // nobody may be waiting any more
+        let _ = tell.send(ask());
+    };
+    let thread = Builder::new().name("nvml".into()).spawn(ask);
+    thread.map_err(|e| Error::Driver(format!("NVML can't be asked: {e}")))?;
+    let silent = |_| Error::Driver(format!("NVML has not answered within {} s", PATIENCE.as_secs()));
+    told.recv_timeout(PATIENCE).map_err(silent)
 }
 
 impl Watched {

@@ -5,6 +5,7 @@ mod nvml;
 
 use nvml::{Fake, PLACE};
 use shardwright_cuda::health::Guarded;
+use shardwright_cuda::nvml::Link;
 use shardwright_model::card::Card;
 use shardwright_model::exec::{Executor, Limits, StepBatch, Want};
 use shardwright_model::null::Null;
@@ -41,6 +42,47 @@ fn a_card_tells_how_it_is() {
     assert!(card.read().unwrap_err().to_string().contains("GPU 4 is lost: GPU is lost"));
     let why = fake.open().card("0000:99:00.0", 5).unwrap_err().to_string();
     assert!(why.contains("GPU 5 at 0000:99:00.0: Not Found"), "{why}");
+}
+
+/// Where others are: the first one is joined to `PLACE` by NVLink, the second one is not, the third one is not there.
+const OTHERS: [&str; 3] = ["0000:65:00.0", "0000:ca:00.0", "0000:99:00.0"];
+
+#[test]
+fn how_two_cards_are_joined_is_told() {
+    let Some(fake) = Fake::new() else { return };
+    let nvml = fake.open();
+    let pairs = OTHERS.map(|other| [PLACE, other].map(str::to_owned));
+    let check = |state: &str, expected: [Link; 3]| {
+        fake.is(state);
+        assert_eq!(nvml.links(&pairs), expected, "{state}");
+    };
+    for (level, link) in [
+        (0, Link::Switch),
+        (10, Link::Switch),
+        (20, Link::Switches),
+        (30, Link::Bridge),
+        (40, Link::Node),
+        (50, Link::Sockets),
+        (60, Link::Unknown),
+    ] {
+        check(&format!("level {level}"), [Link::NvLink, link, Link::Unknown]);
+    }
+    check("no topology", [Link::NvLink, Link::Unknown, Link::Unknown]);
+    check("no peers", [Link::Unknown; 3]);
+    check("lost", [Link::Unknown; 3]);
+    // who waits for the start to end does not wait for a driver that hangs
+    let begun = Instant::now();
+    check("silent", [Link::Unknown; 3]);
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    fake.is("");
+    assert_eq!(nvml.links(&[]), []);
+}
+
+#[test]
+fn a_library_that_is_too_old_knows_no_link() {
+    let Some(fake) = Fake::compiled(&["-DOLD"]) else { return };
+    let pair = [PLACE, OTHERS[0]].map(str::to_owned);
+    assert_eq!(fake.open().links(&[pair]), [Link::Unknown]);
 }
 
 const LIMITS: Limits =

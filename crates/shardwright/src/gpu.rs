@@ -2,6 +2,7 @@
 
 use crate::commands::doctor;
 use crate::device::Sums;
+use crate::links::Seats;
 use crate::progress::Progress;
 use crate::table::bytes;
 use anyhow::{anyhow, bail};
@@ -119,11 +120,12 @@ fn choose_sums(
     if let Some(why) = &apart {
         log::warn!("sums over GPUs go through the host's memory: {why}; `shardwright doctor` tells more");
     }
+    let seats = Seats::of(gpus);
     let told = |e: &Error| match e {
-        Error::Absent(_) => advised(e, apart.as_deref(), doctor::iommu()),
-        e => e.to_string(),
+        Error::Absent(_) => advised(e, &seats.told(e), apart.as_deref(), doctor::iommu()),
+        e => joined(e.to_string(), &seats.told(e)),
     };
-    let nothing_arrives = match choose_way(gpus, plans, options, &told) {
+    let nothing_arrives = match choose_way(gpus, plans, options, (&told, &seats)) {
         Err(e @ (Error::Absent(_) | Error::Wrong(_))) if sums == Sums::Auto => e,
         other => return other.map_err(|e| anyhow!("{}", told(&e))),
     };
@@ -133,6 +135,7 @@ fn choose_sums(
                 Error::Wrong(all) => all.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
                 e => e.to_string(),
             };
+            let what = joined(what, &seats.told(&nothing_arrives));
             log::warn!("sums over GPUs are NCCL's, as nothing else arrives: {what}");
             by_nccl(gpus, &nccl, plans, options)
         }
@@ -153,8 +156,11 @@ fn by_nccl(
     log::info!("sums over GPUs: by {nccl}");
     Gpu::join(gpus, nccl)?;
     options.library = true;
+    let seats = Seats::of(gpus);
+    let told = |e: &Error| joined(e.to_string(), &seats.told(e));
     let mut devices: Vec<&mut dyn Device> = gpus.iter_mut().map(|gpu| gpu as _).collect();
-    Ok(library::tried(&mut devices, plans, options, &mut |e| lost(&e.to_string()))?)
+    let tried = library::tried(&mut devices, plans, options, &mut |e| lost(&told(&e)));
+    tried.map_err(|e| anyhow!("{}", told(&e)))
 }
 
 /// A driver that does not come back can't be called off.
@@ -168,20 +174,26 @@ fn choose_way(
     gpus: &mut [Gpu],
     plans: &[RankPlan],
     options: &mut CudaOptions,
-    told: &dyn Fn(&Error) -> String,
+    (told, seats): (&dyn Fn(&Error) -> String, &Seats),
 ) -> shardwright_cuda::Result<()> {
     let mut devices: Vec<&mut dyn Device> = gpus.iter_mut().map(|gpu| gpu as _).collect();
     let measured = ways::measured(&mut devices, plans, options, &mut |e| lost(&told(&e)))?;
     if let Some(wrong) = &measured.wrong {
         let way = if wrong.legs == 1 { "two legs" } else { "one leg" };
+        let wrong = joined(wrong.to_string(), &seats.told_of(wrong));
         log::warn!("sums over GPUs go in {way} only: {wrong}; `shardwright doctor` tells more");
     }
     measured.ways.iter().for_each(|way| log::info!("{}", went(way)));
     Ok(())
 }
 
+/// What is wrong, and how the ranks are joined that it is about.
+fn joined(what: String, links: &str) -> String {
+    if links.is_empty() { what } else { format!("{what}; {links}") }
+}
+
 /// Why ranks do not find each other, with what is known of the way between them, and what to do.
-fn advised(e: &Error, apart: Option<&str>, iommu: bool) -> String {
+fn advised(e: &Error, links: &str, apart: Option<&str>, iommu: bool) -> String {
     let way = match apart {
         None => "GPUs write to each other's memory".to_owned(),
         Some(why) => format!("GPUs write to the host's memory, as {why}"),
@@ -190,8 +202,9 @@ fn advised(e: &Error, apart: Option<&str>, iommu: bool) -> String {
         true => "an IOMMU is active: add iommu=pt to the kernel's command line, or turn it off in the BIOS",
         false => "no IOMMU translates; access control (ACS) of bridges may be in the way",
     };
+    let what = joined(e.to_string(), links);
     format!(
-        "{e} ({way}; {iommu}). `shardwright doctor` tries each pair; one GPU (`--tp 1`) or `--device cpu` needs no way between GPUs"
+        "{what} ({way}; {iommu}). `shardwright doctor` tries each pair; one GPU (`--tp 1`) or `--device cpu` needs no way between GPUs"
     )
 }
 
@@ -428,18 +441,26 @@ mod tests {
         let patience = Duration::from_secs(30);
         let absent =
             shardwright_cuda::pairs::Absent { arrived: vec![0, 2], absent: vec![1], pairs: vec![], patience };
-        let all = advised(&absent.clone().into(), None, true);
-        for part in
-            ["within 30 s: rank 0 and rank 2 arrived, rank 1 did not", "each other's memory", "iommu=pt"]
-        {
+        let link = "rank 0 and rank 1 (GPU 0, GPU 1) are joined by NVLink";
+        let all = advised(&absent.clone().into(), link, None, true);
+        for part in [
+            "within 30 s: rank 0 and rank 2 arrived, rank 1 did not; rank 0 and rank 1 (GPU 0, GPU 1) are joined by NVLink (",
+            "each other's memory",
+            "iommu=pt",
+        ] {
             assert!(all.contains(part), "{part}: {all}");
         }
-        let all = advised(&absent.clone().into(), Some("GPU 0 does not reach the memory of GPU 1"), false);
-        for part in ["the host's memory, as GPU 0 does not reach", "no IOMMU", "`--device cpu`"] {
+        let all =
+            advised(&absent.clone().into(), "", Some("GPU 0 does not reach the memory of GPU 1"), false);
+        for part in [
+            "rank 1 did not (GPUs write to the host's memory, as GPU 0 does not reach",
+            "no IOMMU",
+            "`--device cpu`",
+        ] {
             assert!(all.contains(part), "{part}: {all}");
         }
         let both = shardwright_cuda::pairs::Absent { absent: vec![], pairs: vec![[2, 0]], ..absent };
-        let all = advised(&both.into(), None, false);
+        let all = advised(&both.into(), "", None, false);
         assert!(all.contains("rank 2 arrived, but what rank 2 sends does not reach rank 0"), "{all}");
     }
 

@@ -7,6 +7,7 @@ mod device;
 mod files;
 mod gpu;
 mod hub;
+mod links;
 mod memory;
 mod overrides;
 mod progress;

@@ -15,11 +15,16 @@ pub(crate) const PLACE: &str = "0000:17:00.0";
 impl Fake {
     /// None where there is no C compiler, which is said.
     pub(crate) fn new() -> Option<Fake> {
+        Fake::compiled(&[])
+    }
+
+    /// The same, with these options of the compiler.
+    pub(crate) fn compiled(options: &[&str]) -> Option<Fake> {
         let fake = Fake { folder: tempfile::tempdir().unwrap() };
         let state = format!("-DSTATE=\"{}\"", fake.state().display());
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../cuda/tests/nvml/fake.c");
         let mut cc = Command::new("cc");
-        cc.args(["-shared", "-fPIC", "-w", &state, source, "-o"]).arg(fake.object());
+        cc.args(["-shared", "-fPIC", "-w", &state, source]).args(options).arg("-o").arg(fake.object());
         match cc.status() {
             Ok(status) => assert!(status.success()),
             Err(e) => {

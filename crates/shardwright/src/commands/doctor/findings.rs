@@ -2,6 +2,7 @@
 
 use super::host::{Host, Place};
 use serde_json::{Value as Json, json};
+use shardwright_cuda::nvml::Link;
 use shardwright_model::card::Card as Told;
 
 /// Sums over ranks in a step of GLM-5: two a layer.
@@ -30,6 +31,8 @@ pub(super) struct Card {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Pair {
     pub(super) cards: [usize; 2],
+    /// How they are joined.
+    pub(super) link: Link,
     /// Each card's memory, and the host's.
     pub(super) direct: Result<Way, String>,
     pub(super) host: Result<Way, String>,
@@ -230,7 +233,7 @@ mod tests {
         let host = Host { governor: Some("performance".into()), nodes: 1, ..Host::default() };
         let at = Place { lanes: Some([16, 16]), window: Some(128 << 30), node: Some(0), ..Place::default() };
         let way = Way { small: 2.0, large: 4e11 };
-        let pair = Pair { cards: [0, 1], direct: Ok(way), host: Err("not asked".into()) };
+        let pair = Pair { cards: [0, 1], link: Link::Bridge, direct: Ok(way), host: Err("not asked".into()) };
         assert_eq!(found(&host, vec![card(0, at.clone()), card(1, at)], &[pair]), []);
         // one card meets no other
         let alone = Host { iommu: true, ..host };
@@ -244,7 +247,7 @@ mod tests {
         let left = Place { lanes: Some([8, 16]), node: Some(0), ..Place::default() };
         let redirects = vec!["0000:16:01.0".into()];
         let right = Place { window: Some(256 << 20), node: Some(1), redirects, ..Place::default() };
-        let pair = |direct, host| Pair { cards: [0, 1], direct, host };
+        let pair = |direct, host| Pair { cards: [0, 1], link: Link::Bridge, direct, host };
         let slow = pair(Err("GPU 0 does not reach GPU 1".into()), Ok(Way { small: 5.0, large: 1e10 }));
         let none = pair(Err("silence".into()), Err("wrong bytes".into()));
         let all = found(&host, vec![card(0, left), card(1, right)], &[slow, none]);

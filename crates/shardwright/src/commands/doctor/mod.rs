@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 use shardwright_cuda::device::Device;
 use shardwright_cuda::driver::{self, Gpu, GpuInfo, Nccl};
 use shardwright_cuda::jit::{Folders, Jit};
-use shardwright_cuda::nvml::Nvml;
+use shardwright_cuda::nvml::{Link, Nvml};
 use shardwright_cuda::nvrtc::Nvrtc;
 use shardwright_cuda::peers;
 use shardwright_model::card::Card as Told;
@@ -83,7 +83,7 @@ pub(crate) fn look() -> Looked {
     let nvml = Nvml::find();
     let card = |info| card(info, &root, &jit, nvml.as_ref().ok());
     let mut cards = gpus.map(|all| all.into_iter().map(card).collect::<Vec<Card>>());
-    let pairs = cards.as_ref().map_or(vec![], |cards| pairs(cards, &jit));
+    let pairs = cards.as_ref().map_or(vec![], |cards| pairs(cards, &jit, nvml.as_ref().ok()));
     // what has been sent meanwhile is what shows a bad link
     for card in cards.iter_mut().flatten() {
         let now = replays(&watched(nvml.as_ref().ok(), &card.bus, card.index));
@@ -153,14 +153,16 @@ fn replays(told: &Option<Result<Told, String>>) -> Option<u64> {
 }
 
 /// Every two cards.
-fn pairs(cards: &[Card], jit: &Arc<Jit>) -> Vec<Pair> {
+fn pairs(cards: &[Card], jit: &Arc<Jit>, nvml: Option<&Nvml>) -> Vec<Pair> {
     let two = |i: usize| (0..i).map(move |j| [j, i]);
     let all: Vec<[usize; 2]> = (0..cards.len()).flat_map(two).collect();
+    let places: Vec<[String; 2]> = all.iter().map(|two| two.map(|card| cards[card].bus.clone())).collect();
+    let links = nvml.map_or_else(|| vec![Link::Unknown; all.len()], |nvml| nvml.links(&places));
     let mut progress = (!all.is_empty()).then(|| Progress::new("pairs of cards", all.len()));
     let mut found = vec![];
-    for cards in all {
+    for (cards, link) in all.into_iter().zip(links) {
         let [direct, host] = [driver::Way::Best, driver::Way::Host].map(|way| tried(cards, jit, way));
-        found.push(Pair { cards, direct, host });
+        found.push(Pair { cards, link, direct, host });
         if let Some(progress) = &mut progress {
             progress.at(found.len());
         }
@@ -203,7 +205,13 @@ fn pair_json(pair: &Pair) -> Json {
         Ok(way) => json!({ "us": way.small, "bytes_s": way.large }),
         Err(why) => json!({ "error": why }),
     };
-    json!({ "cards": pair.cards, "direct": way(&pair.direct), "host": way(&pair.host) })
+    let link = known(pair.link);
+    json!({ "cards": pair.cards, "link": link, "direct": way(&pair.direct), "host": way(&pair.host) })
+}
+
+/// How cards are joined, if anybody knows.
+fn known(link: Link) -> Option<String> {
+    (link != Link::Unknown).then(|| link.to_string())
 }
 
 /// All of it for people.
@@ -254,16 +262,18 @@ fn of_cards(cards: &[Card]) -> Table {
 }
 
 fn of_pairs(pairs: &[Pair]) -> Table {
-    let names = ["GPUs", "12 KB, us", "8 MB, GB/s", "us a step", "by the host: 12 KB, us", "8 MB, GB/s"];
-    let mut table = Table::new(1, names);
+    let names =
+        ["GPUs", "link", "12 KB, us", "8 MB, GB/s", "us a step", "by the host: 12 KB, us", "8 MB, GB/s"];
+    let mut table = Table::new(2, names);
     let cells = |way: &Result<Way, String>| match way {
         Ok(way) => [way.small, way.large / 1e9].map(|n| format!("{n:.1}")),
         Err(_) => ["-".into(), "-".into()],
     };
-    for Pair { cards: [a, b], direct, host } in pairs {
+    for Pair { cards: [a, b], link, direct, host } in pairs {
         let best = direct.as_ref().or(host.as_ref()).ok();
         let step = best.map_or("-".into(), |way| format!("{:.0}", way.small * SUMS));
-        let row = [vec![format!("{a} and {b}")], cells(direct).into(), vec![step], cells(host).into()];
+        let joined = vec![format!("{a} and {b}"), known(*link).unwrap_or_else(|| "?".into())];
+        let row = [joined, cells(direct).into(), vec![step], cells(host).into()];
         table.row(row.into_iter().flatten());
     }
     table
@@ -284,10 +294,16 @@ mod tests {
             ..Card::default()
         };
         let way = Way { small: 1.75, large: 3e11 };
-        let pair = Pair { cards: [0, 1], direct: Ok(way), host: Err("asked for nothing".into()) };
+        let host = Err("asked for nothing".into());
+        let pair = Pair { cards: [0, 1], link: Link::Node, direct: Ok(way), host };
+        let blind = Pair { cards: [0, 2], link: Link::Unknown, ..pair.clone() };
+        assert_eq!(pair_json(&pair)["link"], "one NUMA node, across host bridges");
+        assert!(pair_json(&blind)["link"].is_null());
         let finding = Finding { what: "too slow".into(), cost: Some(273.4), fix: "be faster".into() };
-        let text = told(&Host::default(), [None, None, None], &[card], &[pair], &[finding]);
-        for part in ["0 NVIDIA H200", "8 of 16", "0 and 1", "1.8", "300.0", "273", "too slow", "be faster"] {
+        let text = told(&Host::default(), [None, None, None], &[card], &[pair, blind], &[finding]);
+        let joined = ["0 and 1  one NUMA node, across host bridges  ", "0 and 2  ?  "];
+        let others = ["0 NVIDIA H200", "8 of 16", "1.8", "300.0", "273", "too slow", "be faster"];
+        for part in joined.into_iter().chain(others) {
             assert!(text.contains(part), "{part}: {text}");
         }
         let nothing =
