@@ -50,5 +50,6 @@ mod worker;
 
 pub use error::{Error, Result};
 pub use exec::{CudaExecutor, CudaOptions};
+pub use group::give_back;
 pub use needs::Needs;
 pub use profile::{Profile, Timed};

@@ -65,32 +65,13 @@ pub(crate) fn executor(
     check_memory: bool,
 ) -> anyhow::Result<OnGpus> {
     let mut gpus = open(indices, part)?;
-    let (mut weights, several) = (0, gpus.len() > 1);
-    let mut options = options.clone();
-    if several {
-        choose_sums(&mut gpus, sums, &trunk.1, &mut options)?;
-    }
-    let plans = |n: usize| if several { &trunk.1[n..=n] } else { &trunk.1[..] };
-    // before any weight: what does not compile is known at once, and what code takes is no longer free
-    let (multiprocessors, needs) = dealt(&own_and_usual(&gpus)?, |multiprocessors| {
-        let options = CudaOptions { multiprocessors, ..options.clone() };
-        let ready = |(n, gpu): (usize, &mut Gpu)| -> shardwright_cuda::Result<Needs> {
-            let (needs, kernels) = Needs::of(plans(n), &options)?;
-            gpu.load(&kernels.into_iter().collect::<Vec<_>>())?;
-            Ok(needs)
-        };
-        gpus.iter_mut().enumerate().map(ready).collect::<shardwright_cuda::Result<Vec<_>>>()
-    })?;
-    let options = &CudaOptions { multiprocessors, ..options };
-    for (gpu, needs) in gpus.iter_mut().zip(needs) {
-        let name = format!("GPU {} ({})", gpu.info().index, gpu.info().name);
-        log::info!("{name}: {}", told(&needs));
-        if check_memory {
-            fits(&name, &needs, gpu.free_memory()?)?;
-            gpu.reserve(needs.held())?;
+    let (options, weights) = match ready(&mut gpus, sums, &trunk.1, options, check_memory) {
+        Ok(ready) => ready,
+        Err(why) => {
+            shardwright_cuda::give_back(gpus);
+            return Err(why);
         }
-        weights += needs.weights;
-    }
+    };
     let mut loading = Loading::new(weights);
     let mut watch = |bytes: u64| {
         if let Some(line) = loading.add(bytes, Instant::now()) {
@@ -100,10 +81,46 @@ pub(crate) fn executor(
     let places: Vec<(String, usize)> =
         gpus.iter().map(|g| (g.info().place.clone(), g.info().index)).collect();
     let gpus = gpus.into_iter().map(|gpu| Box::new(gpu) as Box<dyn Device>).collect();
-    let executor = CudaExecutor::new(gpus, file, trunk, None, options, &mut watch)?;
+    let executor = CudaExecutor::new(gpus, file, trunk, None, &options, &mut watch)?;
     let loaded = loading.finish();
     log::info!("{loaded}");
     Ok(OnGpus { executor, places, loaded })
+}
+
+/// Has GPUs find out by what they sum, compile their kernels and reserve their memory; with the bytes of all weights.
+fn ready(
+    gpus: &mut [Gpu],
+    sums: Sums,
+    plans: &[RankPlan],
+    options: &CudaOptions,
+    check_memory: bool,
+) -> anyhow::Result<(CudaOptions, u64)> {
+    let (mut weights, several) = (0, gpus.len() > 1);
+    let mut options = options.clone();
+    if several {
+        choose_sums(gpus, sums, plans, &mut options)?;
+    }
+    let plans = |n: usize| if several { &plans[n..=n] } else { plans };
+    // before any weight: what does not compile is known at once, and what code takes is no longer free
+    let (multiprocessors, needs) = dealt(&own_and_usual(gpus)?, |multiprocessors| {
+        let options = CudaOptions { multiprocessors, ..options.clone() };
+        let ready = |(n, gpu): (usize, &mut Gpu)| -> shardwright_cuda::Result<Needs> {
+            let (needs, kernels) = Needs::of(plans(n), &options)?;
+            gpu.load(&kernels.into_iter().collect::<Vec<_>>())?;
+            Ok(needs)
+        };
+        gpus.iter_mut().enumerate().map(ready).collect::<shardwright_cuda::Result<Vec<_>>>()
+    })?;
+    for (gpu, needs) in gpus.iter_mut().zip(needs) {
+        let name = format!("GPU {} ({})", gpu.info().index, gpu.info().name);
+        log::info!("{name}: {}", told(&needs));
+        if check_memory {
+            fits(&name, &needs, gpu.free_memory()?)?;
+            gpu.reserve(needs.held())?;
+        }
+        weights += needs.weights;
+    }
+    Ok((CudaOptions { multiprocessors, ..options }, weights))
 }
 
 /// By what GPUs sum: as was asked, or where what they push does not arrive, by NCCL, if that is there.
