@@ -28,7 +28,7 @@ use shardwright_model::plan::plan;
 use shardwright_model::presets::{Preset, Recipe};
 
 /// The card, whole and the part of it that eight multiprocessors are, and steps behind up to 128 tokens
-/// (`bench/2026-12-01-cuda-h200-standin-8.json` for the rank of eight; the others were of the same day and commit, and are not kept).
+/// (2026-12-01, 3e86c68, one start each; they are not in `bench/`).
 const H200: Card = Card { bandwidth: 4.54e12, multiprocessors: 132 };
 const PART: Card = Card { bandwidth: 1.267e12, multiprocessors: 8 };
 type Measured = (&'static str, &'static str, Option<u32>, usize, Card, f64);
