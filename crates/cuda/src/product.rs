@@ -195,7 +195,8 @@ impl<'a> Product<'a> {
         let heads = self.parts[0].weight.copies.len();
         let all: usize = self.parts.iter().map(|p| heads * p.outs() * p.bytes()).sum();
         // each block joins all parts of its head, so that they are fewer
-        let joined = matches!(self.input, Input::Merged(_)).then_some(l.choices.multiprocessors);
+        let joined =
+            (l.choices.fast && matches!(self.input, Input::Merged(_))).then_some(l.choices.multiprocessors);
         let (mut unit, deal) = wave::deal(unit, all, [threads, l.choices.multiprocessors, tile], |most| {
             let most = joined.map_or(most, |joined| joined.min(most));
             let own = |p: &Part<'_>| p.own(l, threads, sum::sets(l, self.pushes), all.div_ceil(most));

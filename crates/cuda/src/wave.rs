@@ -29,7 +29,7 @@ pub fn usual(architecture: &str) -> usize {
 /// with one row of activations, with two, with up to four, and with more, whose sums leave room for one piece.
 const HELD: [(usize, usize); 3] = [(512, 72), (768, 32), (1024, 20)];
 const HELD_BY_TWO: [(usize, usize); 1] = [(768, 32)];
-const HELD_BY_FOUR: [(usize, usize); 1] = [(512, 40)];
+const HELD_BY_FOUR: [(usize, usize); 1] = [(512, 32)];
 const HELD_BY_MORE: [(usize, usize); 1] = [(512, 8)];
 
 /// Per cent that a deal with fewer registers must be more even.

@@ -19,13 +19,16 @@ const SOME: &str = "SHARDWRIGHT_ARCHITECTURES";
 const LABELS: &str = "SHARDWRIGHT_LABELS";
 /// Kernels that may spill: stem, some of its numbers, and at most how many bytes, stored and loaded, on each architecture. The last
 /// step of an answer is one block; heads of latent attention without rounding are for comparing; pairs of rows of 7,168 fill registers
-/// to the last, and one word more than there are on one architecture. Cards of more multiprocessors are dealt more blocks of fewer
-/// registers: there a few words are in memory of experts' second halves of wide pieces beside a shared one, and of experts that are not
-/// rounded.
-const SPILLS: [Spill; 5] = [
+/// to the last. Cards of more multiprocessors are dealt more blocks of fewer registers: there a few words are in memory of experts'
+/// second halves of wide pieces beside a shared one, of experts that are not rounded or whose rows are 4,096, and of a vocabulary in
+/// Q8_0 of wide rows.
+const SPILLS: [Spill; 8] = [
     ("answer", &["LAST=1"], [32, 72, 72, 0, 8, 8, 104]),
-    ("linear", &["TILE=8", "PREPARE=MERGED", "FAST=0"], [0, 0, 0, 0, 356, 356, 356]),
-    ("linear", &["TILE=1", "GATED,", "COLS=7168"], [0, 0, 0, 8, 0, 0, 0]),
+    ("linear", &["TILE=8", "PREPARE=MERGED", "FAST=0"], [0, 0, 0, 0, 516, 516, 516]),
+    ("linear", &["TILE=1", "GATED,", "COLS=7168"], [0, 0, 0, 8, 0, 0, 36]),
+    ("linear", &["TILE=1", "ANSWER=1", "COLS=7168"], [0, 0, 0, 0, 64, 64, 232]),
+    ("linear", &["TILE=2", "ANSWER=1", "COLS=6144"], [0, 0, 0, 0, 56, 56, 48]),
+    ("experts", &["CHOOSE=1", "QUANT=QUANT_Q4_K", "COLS=4096"], [0, 0, 0, 0, 0, 0, 16]),
     ("down", &["QUANT=QUANT_Q5_K", "SHARED=1"], [0, 0, 0, 0, 40, 40, 120]),
     ("experts", &["FAST=0", "CHOOSE=1"], [0, 0, 0, 0, 0, 0, 36]),
 ];

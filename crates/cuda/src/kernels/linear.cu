@@ -94,7 +94,7 @@ DI void make_some(const Source& from, const Before<M>& before, const Asked (&row
     if (TILE > Some) __syncthreads();
 #pragma unroll
     for (int r = 0; r < Some; r++) merge[r].begin(from.x, rows[r].keys, rows[r].row, HEADS, blockIdx.z);
-    Ahead<Some, each> ahead(merge);
+    Ahead<Some, each, TILE == 1 ? 4 : 0> ahead(merge);
 #pragma unroll
     for (int r = 0; r < Some; r++) merge[r].weigh(weights[r]);
     __syncthreads();

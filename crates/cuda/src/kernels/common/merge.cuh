@@ -114,18 +114,17 @@ struct Merge {
     }
 };
 
-// Parts of Rows rows that are asked for before it is known what they weigh: some of one row, of more there are no registers for them.
-template <int Rows, int Each>
+// Parts of Rows rows that are asked for before it is known what they weigh, Count of each: of several rows there are no registers for any.
+template <int Rows, int Each, int Count>
 struct Ahead {
-    enum { count = Rows > 1 ? 0 : 4 };
-    float2 of[Rows][count > 0 ? count : 1][4 * Each];
+    float2 of[Rows][Count > 0 ? Count : 1][4 * Each];
 
     template <int Parts, int Value>
     explicit DI Ahead(const Merge<Parts, Value> (&rows)[Rows]) {
 #pragma unroll
         for (int r = 0; r < Rows; r++) {
 #pragma unroll
-            for (int n = 0; n < count; n++) {
+            for (int n = 0; n < Count; n++) {
                 int p = threadIdx.x / 32 + SHARES * n;
                 if (rows[r].used > SHARES && p < rows[r].used) rows[r].fetch(of[r][n], p);
             }
@@ -135,8 +134,8 @@ struct Ahead {
 
 // Elements threadIdx.x + 256 e of each of Rows rows, by all of 256 threads together. Which way a row goes is its own affair, as the
 // two round differently.
-template <int Rows, int Parts, int Value, int Each>
-DI void merged(const Merge<Parts, Value> (&rows)[Rows], const Ahead<Rows, Each>& ahead, float (&v)[Rows][Each]) {
+template <int Rows, int Parts, int Value, int Each, int Count>
+DI void merged(const Merge<Parts, Value> (&rows)[Rows], const Ahead<Rows, Each, Count>& ahead, float (&v)[Rows][Each]) {
     int few = 0;
 #pragma unroll
     for (int r = 0; r < Rows; r++) {
@@ -144,7 +143,7 @@ DI void merged(const Merge<Parts, Value> (&rows)[Rows], const Ahead<Rows, Each>&
         few = is ? max(few, rows[r].used) : few;
 #pragma unroll
         for (int e = 0; e < Each; e++) v[r][e] = 0;
-        if (!is) rows[r].template many<Ahead<Rows, Each>::count>(ahead.of[r], v[r]);
+        if (!is) rows[r].template many<Count>(ahead.of[r], v[r]);
     }
     // those of all rows are asked for at once
 #pragma unroll (Rows > 2 ? 2 : 8 / Rows)
