@@ -72,6 +72,7 @@ static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned s) {
     return r;
 }
 
+static inline float __fmul_rn(float a, float b) { return a * b; }
 static inline uint4 read_once(const uint4* from) { return *from; }
 static inline float half_to_float(unsigned short h) {
     unsigned sign = (unsigned)(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 1023;

@@ -50,7 +50,7 @@ struct Merge {
     DI float share(int k, int n) const {
         float v = 0;
 #pragma unroll 8
-        for (int p = n; p < Parts; p += SHARES) v += p < used ? weight[p] * sums[p * Value + k] : 0;
+        for (int p = n; p < Parts; p += SHARES) v = p < used ? fmaf(weight[p], sums[p * Value + k], v) : v;
         return v;
     }
 
@@ -61,8 +61,8 @@ struct Merge {
         for (int e = 0; e < Each; e++) {
             int k = 256 * e + threadIdx.x;
             float of = p < used && k < Value ? sums[p * Value + k] : 0;
-            // rounded once, whatever the compiler makes of rows beside it
-            if (p < used) v[e] = fmaf(weight[p], of, v[e]);
+            // each is a share, and shares are added: rounded before they are, whatever the compiler makes of rows beside it
+            if (p < used) v[e] += __fmul_rn(weight[p], of);
         }
     }
 
