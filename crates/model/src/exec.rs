@@ -101,10 +101,10 @@ impl StepBatch {
     /// Rows of a sequence are positions one behind the other: executors take it that what lies as many rows in front of one was cached
     /// by an earlier step.
     fn check_runs(&self) -> Result<(), String> {
-        let mut last = vec![None; self.tables.len()];
         for (i, (sequence, position)) in self.sequences.iter().zip(&self.positions).enumerate() {
-            let before = last[*sequence as usize].replace(*position);
-            if before.is_some_and(|before| before + 1 != *position) {
+            // mostly the row in front
+            let before = self.sequences[..i].iter().rposition(|other| other == sequence);
+            if before.is_some_and(|before| self.positions[before] + 1 != *position) {
                 return Err(format!(
                     "position {position} of row {i} does not follow that of its sequence's last row"
                 ));
