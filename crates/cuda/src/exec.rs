@@ -58,7 +58,7 @@ pub struct CudaOptions {
     /// Of these tiles, sums over devices go in two legs ([`crate::ways`]).
     pub two_legs: Vec<u32>,
     /// Does the devices' library (NCCL) make these sums, instead of kernels of ours?
-    pub library: bool,
+    pub nccl: bool,
 }
 
 impl CudaOptions {
@@ -70,7 +70,7 @@ impl CudaOptions {
 
     /// Packets that fit into a peer's part of an inbox, if these plans are of one rank with a device of its own that sums by inboxes.
     pub(crate) fn inbox(&self, plans: &[RankPlan]) -> usize {
-        let width = if self.library { 0 } else { self.summed(plans) };
+        let width = if self.nccl { 0 } else { self.summed(plans) };
         (self.rows * width).div_ceil(packet(self.ranks.wire))
     }
 
@@ -95,7 +95,7 @@ impl CudaOptions {
         tiles.dedup();
         let (layout, inbox) = (StepLayout::new(self.rows, self.context), self.inbox(plans));
         let CudaOptions { context, fast, fuse, narrow, ranks, multiprocessors, .. } = *self;
-        let library = self.library && self.summed(plans) > 0;
+        let nccl = self.nccl && self.summed(plans) > 0;
         let delay = if self.alone { self.delay.as_nanos() as u64 } else { 0 };
         // what is hashed is a program of its own
         let ranks = Ranks { check: false, ..ranks };
@@ -111,7 +111,7 @@ impl CudaOptions {
                 tier: *tier,
                 narrow,
                 inbox,
-                library,
+                nccl,
                 multiprocessors,
                 delay,
                 legs: if self.two_legs.contains(&tile) { 2 } else { 1 },

@@ -33,7 +33,7 @@ pub fn choices(rows: usize, tile: u32, fast: bool) -> Choices {
     let layout = StepLayout::new(rows, context);
     let ranks = Ranks { wire: Wire::Bf16, check: true };
     let (tier, inbox, legs, multiprocessors) = (Tier::Long, 0, 1, MULTIPROCESSORS);
-    let (fuse, library) = (true, false);
+    let (fuse, nccl) = (true, false);
     let delay = 0;
     Choices {
         layout,
@@ -45,7 +45,7 @@ pub fn choices(rows: usize, tile: u32, fast: bool) -> Choices {
         tier,
         narrow,
         inbox,
-        library,
+        nccl,
         multiprocessors,
         delay,
         legs,
@@ -242,8 +242,8 @@ mod tests {
             let ranks = Ranks { check: false, ..plain.ranks };
             let made = [
                 Choices { inbox: 98_304, ranks, ..plain },
-                Choices { library: true, ranks, ..plain },
-                Choices { library: true, ranks: f32, ..plain },
+                Choices { nccl: true, ranks, ..plain },
+                Choices { nccl: true, ranks: f32, ..plain },
             ];
             let counts = made.map(|choices| {
                 let made = |layers| program(preset, layers, 8, choices).unwrap();
@@ -251,13 +251,13 @@ mod tests {
                 let sums = |program: &Program| {
                     program.calls.iter().filter(|call| program.units[call.unit].reduced().is_some()).count()
                 };
-                assert_eq!(sums(&more) - sums(&less), if choices.library { 2 } else { 0 }, "{preset}");
+                assert_eq!(sums(&more) - sums(&less), if choices.nccl { 2 } else { 0 }, "{preset}");
                 let exchanges = |unit: &Unit| {
                     let on =
                         |(name, value): &(&str, String)| ["PUSH", "RECEIVE"].contains(name) && value == "1";
                     unit.stem == "exchange" || unit.defines.iter().any(on)
                 };
-                assert_eq!(more.units.iter().any(exchanges), !choices.library, "{preset}");
+                assert_eq!(more.units.iter().any(exchanges), !choices.nccl, "{preset}");
                 more.calls.len() - less.calls.len()
             });
             assert_eq!(counts, expected, "{preset}, layer {layers}");

@@ -73,7 +73,7 @@ pub struct Choices {
     /// Where each rank has a device of its own, packets that fit into a peer's part of its inbox; else none.
     pub inbox: usize,
     /// Where each rank has a device of its own, does a library add up over them, in place of inboxes?
-    pub library: bool,
+    pub nccl: bool,
     /// Multiprocessors that launches are dealt for.
     pub multiprocessors: usize,
     /// Nanoseconds that pass in place of each sum over ranks, where one rank is run by itself; none if nothing stands there.
@@ -90,7 +90,7 @@ impl Choices {
 
     /// Do sums go over devices?
     pub(crate) fn apart(&self) -> bool {
-        self.library || self.inbox > 0
+        self.nccl || self.inbox > 0
     }
 }
 

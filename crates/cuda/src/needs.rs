@@ -88,7 +88,7 @@ impl Needs {
         let width = first.hidden.map_or(0, |p| p.width);
         let told = 8 * plans.len() * watch::points(&first.ops).len() + 4 * options.rows;
         needs.working += piece(layout.words() * 4) + piece(told) + piece(options.rows * width * 4);
-        if options.library && options.summed(plans) > 0 {
+        if options.nccl && options.summed(plans) > 0 {
             needs.driver += LIBRARY;
         }
         let inbox = options.inbox(plans);

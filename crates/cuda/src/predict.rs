@@ -140,7 +140,7 @@ pub fn step(d: &Description, plan: &RankPlan, asked: &Asked, card: &Card) -> Res
         tier,
         narrow: CudaOptions::NARROW,
         inbox: 0,
-        library: false,
+        nccl: false,
         multiprocessors: card.multiprocessors,
         delay: exchange.as_nanos() as u64,
         legs: 1,

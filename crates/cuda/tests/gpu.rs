@@ -281,7 +281,7 @@ fn gpu_devices_sum_by_nccl() {
         for ranks in legal(path).into_iter().filter(|n| (2..=there).contains(n)) {
             for wire in [Wire::F32, Wire::Bf16] {
                 let options =
-                    CudaOptions { ranks: Ranks { wire, check: true }, library: true, rows: 64, ..exact() };
+                    CudaOptions { ranks: Ranks { wire, check: true }, nccl: true, rows: 64, ..exact() };
                 let mut gpus = Gpu::group(&(0..ranks).collect::<Vec<_>>(), &jit, Way::Best).unwrap();
                 Gpu::join(&mut gpus, &nccl).unwrap();
                 let file = Reader::open(path).unwrap();
@@ -295,8 +295,7 @@ fn gpu_devices_sum_by_nccl() {
                 if wire == Wire::Bf16 {
                     check_class(&name, &gold, &mut own, 1, "bf16");
                 } else if ranks == 2 {
-                    let mut shared =
-                        on_gpu(&name, ranks, &CudaOptions { library: false, ..options }).unwrap();
+                    let mut shared = on_gpu(&name, ranks, &CudaOptions { nccl: false, ..options }).unwrap();
                     assert!(steps(&mut own, &gold.ids(0)) == steps(&mut shared, &gold.ids(0)), "{what}");
                 } else {
                     check_logits(&name, &gold, "logits", &mut own, &what);

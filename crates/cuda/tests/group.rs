@@ -81,11 +81,10 @@ fn a_library_sums_as_virtual_ranks_do() {
         ("llama-f32", 2, CudaOptions { fuse: false, ..exact() }),
     ] {
         let gold = Gold::open(&format!("golden/{name}.npz")).unwrap();
-        let wired =
-            |wire| CudaOptions { ranks: Ranks { wire, check: true }, library: true, ..options.clone() };
+        let wired = |wire| CudaOptions { ranks: Ranks { wire, check: true }, nccl: true, ..options.clone() };
         let own = |wire| Some(on(joined(ranks)?, &files(name)[0], ranks, &wired(wire)).unwrap());
         let Some(mut sums) = own(Wire::F32) else { return };
-        let mut shared = opened(name, ranks, 1, &CudaOptions { library: false, ..wired(Wire::F32) }).unwrap();
+        let mut shared = opened(name, ranks, 1, &CudaOptions { nccl: false, ..wired(Wire::F32) }).unwrap();
         let ids = gold.ids(0);
         assert!(steps(&mut sums, &ids) == steps(&mut shared, &ids), "{name} over {ranks}");
         if !options.fast {
@@ -98,7 +97,7 @@ fn a_library_sums_as_virtual_ranks_do() {
 fn a_library_is_tried_before_anything_is_loaded() {
     for wire in [Wire::F32, Wire::Bf16] {
         let Some(mut all) = joined(4) else { return };
-        let (plans, options) = planned(wire, CudaOptions { library: true, rows: 16, ..fast() });
+        let (plans, options) = planned(wire, CudaOptions { nccl: true, rows: 16, ..fast() });
         tried(&mut all, &plans, &options).unwrap();
     }
     // a rank that fails, that says what it does not have, and that does not come: nobody waits for ever
@@ -111,7 +110,7 @@ fn a_library_is_tried_before_anything_is_loaded() {
         let last = Ending { inner: group.pop().unwrap(), left: 1, end };
         let mut all: Vec<Box<dyn Device>> = group.into_iter().map(|e| Box::new(e) as _).collect();
         all.push(Box::new(last));
-        let (plans, options) = planned(Wire::F32, CudaOptions { library: true, rows: 4, ..fast() });
+        let (plans, options) = planned(Wire::F32, CudaOptions { nccl: true, rows: 4, ..fast() });
         let plans: Vec<RankPlan> = plans[..3].iter().map(|p| RankPlan { ranks: 3, ..p.clone() }).collect();
         let options = CudaOptions { patience: [PATIENCE; 2], ..options };
         let why = tried(&mut all, &plans, &options).unwrap_err().to_string();
@@ -287,7 +286,7 @@ fn a_rank_that_ends_ends_a_library_s_sums_too() {
         let last = Ending { inner: group.pop().unwrap(), left: AT_START + 4, end };
         let mut all: Vec<Box<dyn Device>> = group.into_iter().map(|e| Box::new(e) as _).collect();
         all.push(Box::new(last));
-        let options = CudaOptions { patience: [60 * PATIENCE, PATIENCE], library: true, ..exact() };
+        let options = CudaOptions { patience: [60 * PATIENCE, PATIENCE], nccl: true, ..exact() };
         let mut exec = on(all, &files("llama-f32")[0], 2, &options).unwrap();
         let mut step = |at| {
             let begun = Instant::now();

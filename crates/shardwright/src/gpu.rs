@@ -172,7 +172,7 @@ fn by_nccl(
 ) -> anyhow::Result<()> {
     log::info!("sums over GPUs: by {nccl}");
     Gpu::join(gpus, nccl)?;
-    options.library = true;
+    options.nccl = true;
     let seats = Seats::of(gpus);
     let told = |e: &Error| joined(e.to_string(), &seats.told(e));
     let mut devices: Vec<&mut dyn Device> = gpus.iter_mut().map(|gpu| gpu as _).collect();

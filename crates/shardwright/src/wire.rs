@@ -584,7 +584,7 @@ impl Opened {
             delay: self.delay,
             two_legs: vec![],
             // known when GPUs have tried each other
-            library: false,
+            nccl: false,
         })
     }
 }

@@ -93,7 +93,7 @@ fn on_gpu(
         multiprocessors: MULTIPROCESSORS,
         delay: Duration::ZERO,
         two_legs: vec![],
-        library: false,
+        nccl: false,
     };
     Some(CudaExecutor::new(vec![Box::new(gpu)], reader, (&trunk, plans), None, &size, &mut |_| {}).unwrap())
 }

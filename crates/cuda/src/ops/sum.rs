@@ -39,7 +39,7 @@ pub(crate) fn sum(l: &mut Lower<'_>) {
 
 /// The sum over devices of this rank's summand, which may be of two values.
 pub(crate) fn whole(l: &mut Lower<'_>, summand: &[Slot], to: Slot, width: usize) {
-    if l.choices.library {
+    if l.choices.nccl {
         return library(l, summand, to, width);
     }
     exchange(l, summand, to, width, Some(l.choices.legs));

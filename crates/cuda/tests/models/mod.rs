@@ -34,7 +34,7 @@ pub(crate) fn exact() -> CudaOptions {
         multiprocessors: MULTIPROCESSORS,
         delay: Duration::ZERO,
         two_legs: vec![],
-        library: false,
+        nccl: false,
     }
 }
 
