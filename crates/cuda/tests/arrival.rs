@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use blank::{Blank, Taken};
 use common::{PLAIN, described, files, goldens, legal};
-use emulator::Emulator;
+use emulator::{Emulator, as_inner};
 use models::fast;
 use shardwright_cuda::device::{Device, Kernel, Launch, Piece, Recording};
 use shardwright_cuda::planes::lay;
@@ -66,26 +66,12 @@ impl Late {
 }
 
 impl Device for Late {
-    fn multiprocessors(&self) -> u32 {
-        self.inner.multiprocessors()
-    }
+    as_inner!();
 
     fn alloc(&mut self, bytes: usize) -> Result<u64> {
         let address = self.inner.alloc(bytes)?;
         self.taken.push((address, bytes));
         Ok(address)
-    }
-
-    fn inbox(&mut self, bytes: usize) -> Result<u64> {
-        self.inner.inbox(bytes)
-    }
-
-    fn pinned(&mut self, bytes: usize) -> Result<u64> {
-        self.inner.pinned(bytes)
-    }
-
-    fn glance(&self, from: u64, out: &mut [u32]) {
-        self.inner.glance(from, out);
     }
 
     fn upload(&mut self, to: u64, data: &[u8]) -> Result<()> {

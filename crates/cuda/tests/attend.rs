@@ -16,7 +16,7 @@ const ROUNDING: f64 = 1.0 / 2048.0;
 
 /// Keys of a row: around a tile's 16 and 32 and a block's 64, of one part and of all. Rows of one sequence among them.
 const COUNTS: [(usize, usize); 10] =
-    [(0, 1), (1, 15), (1, 16), (1, 17), (2, 65), (2, 64), (2, 63), (3, 1000), (4, 2049), (5, 4100)];
+    [(0, 1), (1, 15), (1, 16), (1, 17), (2, 63), (2, 64), (2, 65), (3, 1000), (4, 2049), (5, 4100)];
 
 /// An attention and its numbers.
 struct Case {

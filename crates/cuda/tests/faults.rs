@@ -10,7 +10,7 @@ mod models;
 use std::collections::HashMap;
 
 use common::*;
-use emulator::Emulator;
+use emulator::{Emulator, as_inner};
 use models::{exact, tried};
 use shardwright_cuda::device::{Device, Kernel, Launch, Recording};
 use shardwright_cuda::planes::lay;
@@ -110,24 +110,10 @@ impl Faulty {
 }
 
 impl Device for Faulty {
-    fn multiprocessors(&self) -> u32 {
-        self.inner.multiprocessors()
-    }
+    as_inner!();
 
     fn alloc(&mut self, bytes: usize) -> Result<u64> {
         self.inner.alloc(bytes)
-    }
-
-    fn inbox(&mut self, bytes: usize) -> Result<u64> {
-        self.inner.inbox(bytes)
-    }
-
-    fn pinned(&mut self, bytes: usize) -> Result<u64> {
-        self.inner.pinned(bytes)
-    }
-
-    fn glance(&self, from: u64, out: &mut [u32]) {
-        self.inner.glance(from, out);
     }
 
     fn upload(&mut self, to: u64, data: &[u8]) -> Result<()> {

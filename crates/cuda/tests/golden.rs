@@ -120,7 +120,11 @@ const KEPT: usize = 48;
 fn fused_and_unfused_programs_give_the_same_bits() {
     let wide = CudaOptions { narrow: 0, ..fast() };
     let files = [
-        ("glm-dsa-tp8-kq", 1, vec![fast(), tiled(4, fast()), tiled(4, wide.clone())]),
+        (
+            "glm-dsa-tp8-kq",
+            1,
+            vec![fast(), tiled(2, fast()), tiled(3, fast()), tiled(4, fast()), tiled(4, wide.clone())],
+        ),
         ("glm-dsa-tp8-kq", 2, vec![fast(), wide]),
         ("glm-dsa-share-bf16", 1, vec![tiled(1, exact())]),
         ("deepseek2-v3-f32", 3, vec![exact()]),

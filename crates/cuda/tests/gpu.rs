@@ -93,7 +93,7 @@ fn gpu_activations_of_8_bits_are_as_good_as_the_class_allows() {
 /// Prompts by tensor cores.
 #[test]
 fn gpu_many_rows_are_as_good_as_the_class_allows() {
-    let many = CudaOptions { tiles: vec![1, 2, 4, 8, 64], ..fast() };
+    let many = CudaOptions { tiles: vec![1, 2, 3, 4, 8, 64], ..fast() };
     for (name, gold) in goldens().into_iter().filter(|g| g.0.ends_with("-kq")) {
         let Some(mut exec) = on_gpu(&name, 1, &many) else { return };
         check_a8(&name, &gold, &mut exec, gold.prompts(), true);
@@ -173,15 +173,20 @@ fn gpu_recorded_steps_have_the_bits_of_launched_ones() {
     }
 }
 
+/// How many GPUs there are, if several.
+fn several() -> Option<usize> {
+    let there = Gpu::list().unwrap().len();
+    if there < 2 {
+        eprintln!("SKIPPED: this takes two GPUs, and there is one");
+    }
+    (there > 1).then_some(there)
+}
+
 /// A rank on each of several GPUs, by their own memory and through the host's.
 #[test]
 fn gpu_devices_give_the_bits_of_virtual_ranks() {
     let Some(jit) = JIT.clone() else { return };
-    let there = Gpu::list().unwrap().len();
-    if there < 2 {
-        eprintln!("SKIPPED: this takes two GPUs, and there is one");
-        return;
-    }
+    let Some(there) = several() else { return };
     for (name, gold) in goldens() {
         let path = &files(&name)[0];
         for ranks in legal(path).into_iter().filter(|n| (2..=there).contains(n)) {
@@ -271,11 +276,7 @@ fn gpu_one_rank_s_sums_by_nccl_are_what_it_adds() {
 #[test]
 fn gpu_devices_sum_by_nccl() {
     let (Some(jit), Some(nccl)) = (JIT.clone(), nccl()) else { return };
-    let there = Gpu::list().unwrap().len();
-    if there < 2 {
-        eprintln!("SKIPPED: this takes two GPUs, and there is one");
-        return;
-    }
+    let Some(there) = several() else { return };
     for (name, gold) in goldens() {
         let path = &files(&name)[0];
         for ranks in legal(path).into_iter().filter(|n| (2..=there).contains(n)) {

@@ -9,14 +9,14 @@ mod models;
 use std::time::{Duration, Instant};
 
 use common::*;
-use emulator::Emulator;
+use emulator::{Emulator, as_inner};
 use models::{exact, fast, on, steps};
 use shardwright_cuda::device::{Abort, Device, Kernel, Launch, Recording};
 use shardwright_cuda::peers::{Sum, measure};
 use shardwright_cuda::unit::Unit;
 use shardwright_cuda::{CudaExecutor, CudaOptions, Error, Result, library, ways};
 use shardwright_gguf::Reader;
-use shardwright_model::exec::{Executor, Ranks, Want, Wire};
+use shardwright_model::exec::{ExecError, Executor, Ranks, StepOutput, Want, Wire};
 use shardwright_model::plan::{RankPlan, plan};
 
 /// An emulator for each rank.
@@ -168,24 +168,10 @@ impl Ending {
 }
 
 impl Device for Ending {
-    fn multiprocessors(&self) -> u32 {
-        self.inner.multiprocessors()
-    }
+    as_inner!();
 
     fn alloc(&mut self, bytes: usize) -> Result<u64> {
         self.inner.alloc(bytes)
-    }
-
-    fn inbox(&mut self, bytes: usize) -> Result<u64> {
-        self.inner.inbox(bytes)
-    }
-
-    fn pinned(&mut self, bytes: usize) -> Result<u64> {
-        self.inner.pinned(bytes)
-    }
-
-    fn glance(&self, from: u64, out: &mut [u32]) {
-        self.inner.glance(from, out);
     }
 
     fn upload(&mut self, to: u64, data: &[u8]) -> Result<()> {
@@ -237,6 +223,20 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Recordings that are replayed at the start: one of two rows, looking back nowhere and far, of trunk and next-token layer.
 const AT_START: usize = 3;
 
+/// One row more.
+fn step(exec: &mut CudaExecutor, at: usize) -> std::result::Result<StepOutput, ExecError> {
+    exec.step(&step_of(&[(&[5], at, &TABLE)], Want::Candidates))
+}
+
+/// Steps until one fails: why, and how long that took.
+fn ended(exec: &mut CudaExecutor) -> (String, Duration) {
+    let timed = |at| {
+        let begun = Instant::now();
+        step(exec, at).err().map(|e| (e.0, begun.elapsed()))
+    };
+    (0..6).find_map(timed).unwrap()
+}
+
 #[test]
 fn a_rank_that_ends_is_named_when_patience_ends() {
     let cases = [
@@ -251,17 +251,12 @@ fn a_rank_that_ends_is_named_when_patience_ends() {
         all.push(Box::new(Ending { inner, left: AT_START + 4, end }));
         let options = CudaOptions { patience: [60 * PATIENCE, PATIENCE], ..exact() };
         let mut exec = on(all, &files("llama-f32")[0], 2, &options).unwrap();
-        let mut step = |at| {
-            let begun = Instant::now();
-            (exec.step(&step_of(&[(&[5], at, &TABLE)], Want::Candidates)), begun.elapsed())
-        };
-        let ended = (0..6).map(&mut step).find_map(|(result, time)| result.err().map(|e| (e.0, time)));
-        let (why, time) = ended.unwrap();
+        let (why, time) = ended(&mut exec);
         println!("{end:?} after {time:?}: {why}");
         assert!(why.contains(says), "{end:?}: {why}");
         assert!(time < 4 * PATIENCE, "{end:?}: {time:?}");
         // it stays broken, and says so at once
-        assert!(step(9).0.is_err());
+        assert!(step(&mut exec, 9).is_err());
     }
 }
 
@@ -288,16 +283,11 @@ fn a_rank_that_ends_ends_a_library_s_sums_too() {
         all.push(Box::new(last));
         let options = CudaOptions { patience: [60 * PATIENCE, PATIENCE], nccl: true, ..exact() };
         let mut exec = on(all, &files("llama-f32")[0], 2, &options).unwrap();
-        let mut step = |at| {
-            let begun = Instant::now();
-            (exec.step(&step_of(&[(&[5], at, &TABLE)], Want::Candidates)), begun.elapsed())
-        };
-        let ended = (0..6).map(&mut step).find_map(|(result, time)| result.err().map(|e| (e.0, time)));
-        let (why, time) = ended.unwrap();
+        let (why, time) = ended(&mut exec);
         println!("{end:?} after {time:?}: {why}");
         assert!(why.contains(says), "{end:?}: {why}");
         assert!(time < most, "{end:?}: {time:?}");
-        assert!(step(9).0.is_err());
+        assert!(step(&mut exec, 9).is_err());
         let begun = Instant::now();
         drop(exec);
         assert!(begun.elapsed() < PATIENCE, "{end:?}: {:?} to the end", begun.elapsed());

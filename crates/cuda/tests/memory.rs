@@ -55,7 +55,7 @@ fn opened(name: &str, ranks: usize, devices: usize) -> (CudaExecutor, Vec<Taken>
     let trunk = described(&file, PLAIN.options).0;
     let plans = plan(&trunk, &|n| file.tensor(n), ranks).unwrap();
     let options =
-        CudaOptions { dummy: true, tiles: vec![1, 2, 4, 8, 64], recorded: vec![1, 2, 12], ..fast() };
+        CudaOptions { dummy: true, tiles: vec![1, 2, 3, 4, 8, 64], recorded: vec![1, 2, 12], ..fast() };
     let needs = plans.chunks(ranks / devices).map(|plans| Needs::of(plans, &options).unwrap()).collect();
     let taken: Vec<Taken> = (0..devices).map(|_| Taken::default()).collect();
     let blank = |taken: &Taken| Box::new(Blank::new(taken.clone())) as Box<dyn Device>;

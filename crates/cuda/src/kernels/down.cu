@@ -14,17 +14,6 @@
 #include "common/side.cuh"
 #include "common/step.cuh"
 
-// Where a block rounds Width elements to, in ROOM(Width) bytes: this warp's g-th group.
-template <int Width>
-struct Made {
-    i8* room;
-
-    DI int first(int g) const { return threadIdx.x / 32 * 32 + BLOCK * g; }
-    DI bool has(int g) const { return first(g) < Width; }
-    DI i8* codes(int g) const { return room + first(g); }
-    DI float4* scales(int g) const { return (float4*)(room + Width) + first(g) / 32; }
-};
-
 // Count rows of activations as a matrix takes them, from row `first` on; those that each block rounds lie in `room`.
 template <class M, int Count, bool Rounds>
 struct Acts {
@@ -44,7 +33,7 @@ struct Acts {
             int k = threadIdx.x + BLOCK * e;
             v[0][e] = k < width ? plain[first * M::cols + k] : 0;
         }
-        round_groups(v, Made<width>{room});
+        round_groups(v, Made<width, each, BLOCK, 0>{(u8*)room});
     }
 
     DI typename M::Row row(int j) const { return M::row(x, s, j); }

@@ -70,18 +70,6 @@ struct Before {
 };
 
 #if PREPARE != AS_IT_LIES
-// Where the groups of rows that are made lie: the g-th of this warp, which has Each of a row of Cols elements.
-template <int Cols, int Each>
-struct Made {
-    u8* room;
-
-    DI int first(int g) const { return threadIdx.x / 32 * 32 + BLOCK * (g % Each); }
-    DI u8* row(int g) const { return room + g / Each * PREPARED; }
-    DI bool has(int g) const { return first(g) < Cols; }
-    DI i8* codes(int g) const { return (i8*)row(g) + first(g); }
-    DI float4* scales(int g) const { return (float4*)(row(g) + Cols) + first(g) / 32; }
-};
-
 // Makes Some rows of x together, from the t-th on, rounded where the matrix wants that.
 template <class M, int Some>
 DI void make_some(const Source& from, const Before<M>& before, const Asked (&rows)[Some], int t) {
@@ -116,7 +104,7 @@ DI void make_some(const Source& from, const Before<M>& before, const Asked (&row
     norm(v, EPS, before.affine);
 #endif
     if constexpr (M::rounds) {
-        round_groups(v, Made<M::cols, each>{from.room + t * PREPARED});
+        round_groups(v, Made<M::cols, each, BLOCK, PREPARED>{from.room + t * PREPARED});
     } else {
 #pragma unroll
         for (int r = 0; r < Some; r++) {

@@ -21,6 +21,30 @@ use shardwright_gguf::QuantType;
 use shardwright_model::exec::Wire;
 use sums::Sums;
 
+/// What a device that stands in front of an emulator, its `inner`, has of that.
+#[allow(unused_macros, reason = "not every test has such a device")]
+macro_rules! as_inner {
+    () => {
+        fn multiprocessors(&self) -> u32 {
+            self.inner.multiprocessors()
+        }
+
+        fn inbox(&mut self, bytes: usize) -> Result<u64> {
+            self.inner.inbox(bytes)
+        }
+
+        fn pinned(&mut self, bytes: usize) -> Result<u64> {
+            self.inner.pinned(bytes)
+        }
+
+        fn glance(&self, from: u64, out: &mut [u32]) {
+            self.inner.glance(from, out);
+        }
+    };
+}
+#[allow(unused_imports, reason = "as above")]
+pub(crate) use as_inner;
+
 const SHIM: &str = include_str!("shim.h");
 
 /// How a library is entered: all blocks of a launch, or one whose threads are then resumed one by one.

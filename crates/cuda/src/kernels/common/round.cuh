@@ -44,3 +44,16 @@ DI void round_groups(const float (&v)[Rows][Each], const Place& place) {
         if (g < groups && place.has(g)) *place.scales(g) = make_float4(scale, scale * low, scale, scale * high);
     }
 }
+
+// Where Threads threads of a block round rows of Width elements to, of which a warp has Each groups: each row Pitch bytes behind the one
+// before, its codes, and behind them its scales.
+template <int Width, int Each, int Threads, int Pitch>
+struct Made {
+    u8* room;
+
+    DI int first(int g) const { return threadIdx.x / 32 * 32 + Threads * (g % Each); }
+    DI u8* row(int g) const { return room + g / Each * Pitch; }
+    DI bool has(int g) const { return first(g) < Width; }
+    DI i8* codes(int g) const { return (i8*)row(g) + first(g); }
+    DI float4* scales(int g) const { return (float4*)(row(g) + Width) + first(g) / 32; }
+};
